@@ -1,0 +1,68 @@
+"""dryfit runs your unchanged PyTorch training program on a virtual NVIDIA card and says how much memory it takes.
+
+    import dryfit
+
+    result = dryfit.run(["train.py", "--lr", "3e-4"], gpu="rtx-4090")
+    result.verdict, result.peak_reserved_bytes
+
+    dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
+
+Importing this module loads nothing heavy; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dryfit.cards import Card, all_cards, find_card
+    from dryfit.errors import DryfitError, LimitError, ProgramError, UnknownCard, UsageError
+    from dryfit.in_process import virtual
+    from dryfit.rehearse.launch import rehearse as run
+    from dryfit.rehearse.result import Result
+
+__all__ = [
+    "Card",
+    "DryfitError",
+    "LimitError",
+    "ProgramError",
+    "Result",
+    "UnknownCard",
+    "UsageError",
+    "all_cards",
+    "find_card",
+    "run",
+    "virtual",
+]
+
+_HOMES = {
+    "Card": "dryfit.cards:Card",
+    "DryfitError": "dryfit.errors:DryfitError",
+    "LimitError": "dryfit.errors:LimitError",
+    "ProgramError": "dryfit.errors:ProgramError",
+    "Result": "dryfit.rehearse.result:Result",
+    "UnknownCard": "dryfit.errors:UnknownCard",
+    "UsageError": "dryfit.errors:UsageError",
+    "all_cards": "dryfit.cards:all_cards",
+    "find_card": "dryfit.cards:find_card",
+    "run": "dryfit.rehearse.launch:rehearse",
+    "virtual": "dryfit.in_process:virtual",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    module, _, attribute = home.partition(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,204 @@
+"""Events of all processes + how it ended -> the Result. No process, no torch: values in, a value out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dryfit
+from dryfit.cards import Card, sort_by_fit
+from dryfit.rehearse import endings, unknowns
+from dryfit.rehearse.events import Event
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result, StepPeak
+from dryfit.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the parent saw from outside: the program, its processes' events, and how the first process ended."""
+
+    program: Sequence[str]
+    processes: Sequence[Sequence[Event]]
+    status: int | None
+    signal: int | None
+    stopped_by: str | None  # "time limit", "host memory", "interrupted"
+    limit: str  # the limit in words, where one stopped it
+    crash_place: tuple[str, int] | None
+    wall_seconds: float
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One Python process that imported torch, read from its events."""
+
+    pid: int
+    versions: dict[str, str | None]
+    step_peaks: list[StepPeak]
+    used_peak_bytes: int
+    steps: int
+    ooms: list[Event]
+    end: Event | None
+
+    @property
+    def allocated_bytes(self) -> int:
+        return max((peak.peak_allocated_bytes for peak in self.step_peaks), default=0)
+
+    @property
+    def reserved_bytes(self) -> int:
+        return max((peak.peak_reserved_bytes for peak in self.step_peaks), default=0)
+
+
+def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
+    """Turn what a rehearsal left into its result.
+
+    The figures are those of the process that took most of the card; all processes are listed.
+    """
+    processes = sorted(
+        (p for p in map(read_process, observed.processes) if p is not None),
+        key=lambda p: (p.used_peak_bytes, p.steps),
+        reverse=True,
+    )
+    main = processes[0] if processes else None
+    ending = endings.ending_of(observed, main)
+    oom = _out_of_memory(main, ending) if main else None
+    used_bytes = main.used_peak_bytes if main else 0
+    low, high = card.outside_range_bytes
+    total_range = {"low": used_bytes + low, "expected": used_bytes + card.outside_bytes, "high": used_bytes + high}
+    verdict = _verdict(ending, oom, total_range, card, measured=used_bytes > 0, card_was_named=card_was_named)
+    fits, close, fits_not = sort_by_fit(used_bytes) if used_bytes and not card_was_named else ((), (), ())
+    peak = _peak_step(main)
+    return Result(
+        verdict=verdict,
+        card=_card_facts(card) if card_was_named else None,
+        program=list(observed.program),
+        peak_allocated_bytes=main.allocated_bytes if main else 0,
+        peak_reserved_bytes=main.reserved_bytes if main else 0,
+        peak_total_bytes=total_range["expected"] if used_bytes else 0,
+        peak_total_range_bytes=total_range if used_bytes else dict.fromkeys(total_range, 0),
+        usable_bytes=card.usable_bytes if card_was_named else None,
+        peak_step=peak.step if peak else None,
+        peak_phase=peak.peak_phase if peak else None,
+        steps=main.steps if main else 0,
+        step_peaks=main.step_peaks if main else [],
+        out_of_memory=oom,
+        fits_on=[c.key for c in fits],
+        close_on=[c.key for c in close],
+        does_not_fit_on=[c.key for c in fits_not],
+        unknowns=unknowns.of(main.end) if main else [],
+        notes=[*observed.notes, *_notes(main, processes, ending, oom)],
+        ending=ending,
+        wall_seconds=round(observed.wall_seconds, 3),
+        versions={"dryfit": dryfit.__version__, **(main.versions if main else {})},
+        allocator_settings=(main.end or {}).get("allocator_settings", {}) if main else {},
+        processes=[
+            {
+                "pid": p.pid,
+                "steps": p.steps,
+                "peak_allocated_bytes": p.allocated_bytes,
+                "peak_reserved_bytes": p.reserved_bytes,
+                "peak_used_bytes": p.used_peak_bytes,
+            }
+            for p in processes
+        ],
+        exit_code=endings.exit_code(ending, verdict, measured=used_bytes > 0, card_was_named=card_was_named),
+    )
+
+
+def read_process(events: Sequence[Event]) -> Process | None:
+    """Read one process's events; None if it never imported torch.
+
+    The last event knows the peaks of every step, the one that was not finished too; without it (a crash) the steps
+    that were finished still count.
+    """
+    torch = next((e for e in events if e["event"] == "torch"), None)
+    if torch is None:
+        return None
+    end = next((e for e in reversed(events) if e["event"] == "end"), None)
+    finished = [e for e in events if e["event"] == "step"]
+    seconds = {e["step"]: e["seconds"] for e in finished}
+    steps = end["steps"] if end and "steps" in end else finished
+    return Process(
+        pid=events[0]["pid"],
+        versions=torch["versions"],
+        step_peaks=[_step_peak(e, seconds.get(e["step"])) for e in steps],
+        used_peak_bytes=max((used for e in steps for _, _, used in e["phases"].values()), default=0),
+        steps=len(finished),
+        ooms=[e for e in events if e["event"] == "oom"],
+        end=end,
+    )
+
+
+def _step_peak(event: Event, seconds: float | None) -> StepPeak:
+    phases: dict[str, list[int]] = event["phases"]
+    return StepPeak(
+        step=event["step"],
+        peak_allocated_bytes=max((allocated for allocated, _, _ in phases.values()), default=0),
+        peak_reserved_bytes=max((reserved for _, reserved, _ in phases.values()), default=0),
+        peak_phase=max(phases, key=lambda name: phases[name][0], default=""),
+        seconds=seconds,
+    )
+
+
+def _peak_step(main: Process | None) -> StepPeak | None:
+    """The first step that reached the peak of allocated memory."""
+    if main is None or not main.allocated_bytes:
+        return None
+    return max(main.step_peaks, key=lambda peak: (peak.peak_allocated_bytes, -peak.step))
+
+
+def _out_of_memory(main: Process, ending: Ending) -> OutOfMemory | None:
+    if not main.ooms:
+        return None
+    last = main.ooms[-1]
+    names = ("step", "phase", "requested_bytes", "free_bytes", "allocated_bytes", "reserved_bytes", "file", "line")
+    return OutOfMemory(
+        **{name: last[name] for name in names},
+        caught=ending.how != "out of memory",
+        count=len(main.ooms),
+        message=ending.error_message if ending.how == "out of memory" else None,
+    )
+
+
+def _verdict(
+    ending: Ending,
+    oom: OutOfMemory | None,
+    total_range: dict[str, int],
+    card: Card,
+    *,
+    measured: bool,
+    card_was_named: bool,
+) -> str:
+    if ending.how == "out of memory":
+        return DOES_NOT_FIT
+    if not measured or not card_was_named:
+        return UNKNOWN
+    if ending.how not in endings.WHOLE:
+        return UNKNOWN
+    return FITS if total_range["high"] <= card.total_bytes else UNKNOWN
+
+
+def _card_facts(card: Card) -> dict[str, Any]:
+    return {**asdict(card), "outside_bytes": card.outside_bytes, "usable_bytes": card.usable_bytes}
+
+
+def _notes(main: Process | None, processes: Sequence[Process], ending: Ending, oom: OutOfMemory | None) -> list[str]:
+    notes = []
+    if ending.how in ("steady", "steps", "most steps"):
+        notes.append("What the program does after these steps (evaluation, saving) was not run; --steps all runs it.")
+    if ending.how == "most steps":
+        notes.append(
+            "The peak was still moving after the last of these steps, as with batches of different shapes: "
+            "--steps N looks further."
+        )
+    if oom is not None and oom.caught:
+        notes.append(
+            f"The program met {oom.count} out-of-memory error{'s' if oom.count > 1 else ''} and caught "
+            f"{'them' if oom.count > 1 else 'it'} (the last asked for {format_bytes(oom.requested_bytes)} in step {oom.step})."
+        )
+    if len(processes) > 1:
+        notes.append(f"{len(processes)} processes used torch; the figures are those of the one that took most.")
+    if main is not None and main.end is None:
+        notes.append("The process left no last word, so the figures end with the last finished step.")
+    return notes

@@ -1,0 +1,52 @@
+"""What `dryfit run` was asked to start: a script, a module, or a command that will start Python itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from dryfit.errors import UsageError
+
+
+def command_line(words: list[str]) -> list[str]:
+    """Turn the words after `dryfit run` into the command to execute.
+
+    >>> command_line(["-m", "json.tool"])[1:]
+    ['-m', 'json.tool']
+
+    A script is run by this very Python; so is a module (`-m NAME`). Anything else has to be a command on PATH
+    (`torchrun`, `accelerate`, `python`), whose Python processes are followed.
+
+    Raises:
+        UsageError: nothing to run, no such file, a folder, or no such command.
+    """
+    if not words:
+        raise UsageError("There is no program to run; write one after the options, as in: dryfit run train.py --lr 3e-4")
+    first = words[0]
+    if first == "-m":
+        if len(words) < 2:
+            raise UsageError("-m needs the name of a module to run, as in: dryfit run -m package.train --lr 3e-4")
+        return [sys.executable, *words]
+    path = Path(first)
+    if path.is_dir():
+        if (path / "__main__.py").exists():
+            return [sys.executable, *words]
+        raise UsageError(f"{first} is a folder without a __main__.py; name the script in it that trains.")
+    if path.is_file() and not _is_a_command(path):
+        return [sys.executable, *words]
+    found = shutil.which(first)
+    if found:
+        return [found, *words[1:]]
+    if first.endswith(".py") or os.sep in first:
+        raise UsageError(f"There is no file {first} (looked in {Path.cwd()}); check the path of the script.")
+    raise UsageError(
+        f"There is neither a file nor a command called {first}; name a script (train.py), a module (-m package.train) "
+        "or a command on PATH (torchrun, accelerate launch, python)."
+    )
+
+
+def _is_a_command(path: Path) -> bool:
+    """Whether a file is to be executed itself: executable, and not a Python script."""
+    return path.suffix != ".py" and os.access(path, os.X_OK)

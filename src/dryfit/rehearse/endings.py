@@ -1,0 +1,150 @@
+"""How a rehearsal ended, in one sentence, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+import signal as signals
+from typing import TYPE_CHECKING
+
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Ending
+
+if TYPE_CHECKING:
+    from dryfit.rehearse.assemble import Observed, Process
+
+# Endings after which the peak is the program's own, not that of a part of it.
+WHOLE = ("steady", "steps", "most steps", "finished")
+
+EXIT_FITS, EXIT_DOES_NOT_FIT, EXIT_USAGE, EXIT_LIMIT, EXIT_OUR_FAULT, EXIT_INTERRUPTED = 0, 1, 2, 3, 70, 130
+
+
+def ending_of(observed: Observed, main: Process | None) -> Ending:
+    """Say how it ended, from what the parent saw and what the process with most of the card wrote last."""
+    program = " ".join(observed.program[:2]) if observed.program[:1] == ["-m"] else observed.program[0]
+    end = _last_word(observed, main)
+    error = (end or {}).get("error")
+    if observed.stopped_by is not None:
+        return _stopped(observed, program, main)
+    if end is not None and end["how"] in ("steady", "steps", "most steps"):
+        done = main.steps if main else 0
+        why = {
+            "steady": "with the peak unchanged for the last two",
+            "steps": "as asked",
+            "most steps": "the most it runs unless --steps says otherwise",
+        }[end["how"]]
+        return Ending(how=end["how"], sentence=f"Stopped after {_steps(done)}, {why}.", exit_status=0)
+    if error is not None and error["is_out_of_memory"]:
+        return Ending(
+            how="out of memory",
+            sentence=f"{program} ran out of memory{_place(error['file'], error['line'])}.",
+            exit_status=observed.status,
+            error_type=error["type"],
+            error_message=error["message"],
+            file=error["file"],
+            line=error["line"],
+        )
+    if observed.signal is not None:
+        return _crashed(observed, program, main)
+    if error is not None and observed.status:
+        when = f" after {_steps(main.steps)}" if main and main.steps else " before its first optimiser step"
+        return Ending(
+            how="raised",
+            sentence=f"{program} failed{when}: {error['type']}: {_first_line(error['message'])}"
+            f"{_place(error['file'], error['line'])}. Its own output above says more.",
+            exit_status=observed.status,
+            error_type=error["type"],
+            error_message=error["message"],
+            file=error["file"],
+            line=error["line"],
+        )
+    if observed.status:
+        if main is not None and main.ooms and main.ooms[-1]["step"] > main.steps:
+            sentence = f"{program} ended with status {observed.status} after an out-of-memory error in step {main.ooms[-1]['step']}."
+            return Ending(how="out of memory", sentence=sentence, exit_status=observed.status)
+        return Ending(
+            how="raised",
+            sentence=f"{program} ended with status {observed.status}; its own output above says why.",
+            exit_status=observed.status,
+        )
+    return Ending(how="finished", sentence=_finished(program, main), exit_status=0)
+
+
+def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: bool) -> int:
+    """The exit code of DESIGN: 0 fits, 1 does not, 2 wrong usage or a failed program, 3 a limit decided, 130 Ctrl-C."""
+    if ending.how == "interrupted":
+        return EXIT_INTERRUPTED
+    if verdict == DOES_NOT_FIT:
+        return EXIT_DOES_NOT_FIT
+    if ending.how in ("time limit", "host memory"):
+        return EXIT_LIMIT
+    if ending.how in ("raised", "crashed") or not measured:
+        return EXIT_USAGE
+    return EXIT_FITS if verdict == FITS or not card_was_named else EXIT_LIMIT
+
+
+def _last_word(observed: Observed, main: Process | None) -> dict[str, object] | None:
+    if main is not None:
+        return main.end
+    ends = [event for events in observed.processes for event in events if event["event"] == "end"]
+    return next((end for end in reversed(ends) if end["error"]), ends[0] if ends else None)
+
+
+def _stopped(observed: Observed, program: str, main: Process | None) -> Ending:
+    done = f"after {_steps(main.steps)}" if main and main.steps else "before its first optimiser step"
+    how = observed.stopped_by or ""
+    sentence = {
+        "time limit": f"{program} was stopped {done}, at the limit of {observed.limit}; --seconds sets another.",
+        "host memory": f"{program} was stopped {done}: it held more than {observed.limit} of this machine's memory; "
+        "--host-memory sets another limit.",
+        "interrupted": f"{program} was stopped {done}, by Ctrl-C.",
+    }[how]
+    return Ending(how=how, sentence=sentence)
+
+
+def _crashed(observed: Observed, program: str, main: Process | None) -> Ending:
+    number = observed.signal or 0
+    file, line = observed.crash_place or (None, None)
+    when = f" after {_steps(main.steps)}" if main and main.steps else ""
+    return Ending(
+        how="crashed",
+        sentence=f"{program} crashed{when} with {signal_name(number)}{_place(file, line)}. If it runs on a real card, "
+        "the virtual one is at fault: please report it with the program.",
+        signal=number,
+        file=file,
+        line=line,
+    )
+
+
+def _finished(program: str, main: Process | None) -> str:
+    if main is None:
+        return f"{program} ended without importing torch, so there is nothing to measure."
+    if not main.used_peak_bytes:
+        return (
+            f"{program} ended without putting anything on the card; check that it trains on device 'cuda' "
+            "when torch.cuda.is_available()."
+        )
+    if not main.steps:
+        return f"{program} ran to its end without an optimiser step."
+    return f"{program} ran to its end in {_steps(main.steps)}."
+
+
+def _steps(count: int) -> str:
+    return f"{count} optimiser step{'' if count == 1 else 's'}"
+
+
+def _place(file: str | None, line: int | None) -> str:
+    return f" ({file}:{line})" if file else ""
+
+
+def _first_line(message: str) -> str:
+    return message.strip().splitlines()[0].rstrip(".") if message.strip() else "no message"
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV for 11; the bare number where it has no name.
+
+    >>> signal_name(11)
+    'SIGSEGV'
+    """
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

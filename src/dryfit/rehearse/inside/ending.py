@@ -1,0 +1,50 @@
+"""How a rehearsed process ends: by itself, by an exception, or because the rehearsal has seen enough.
+
+A process that the rehearsal stops ends at once: neither its exit handlers nor its `finally` blocks run, because what
+they would save, upload or log is garbage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+Facts = Callable[[], dict[str, Any]]
+
+
+def last_words(write: Callable[..., None], facts: Facts, how: str) -> None:
+    """Write the `end` event: how it ended, the uncaught exception if there was one, and all that is known."""
+    write("end", how=how, error=uncaught_error(), **facts())
+
+
+def stop_now(write: Callable[..., None], facts: Facts, how: str) -> NoReturn:
+    """Write the last event, show what the program has printed so far, and leave without running its exit handlers."""
+    last_words(write, facts, how)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+    os._exit(0)
+
+
+def uncaught_error() -> dict[str, Any] | None:
+    """The exception that is ending this process, as Python keeps it for debuggers; None if there is none."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if not isinstance(error, BaseException):
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "site-packages" not in f.filename and "/dryfit/" not in f.filename] or list(frames)
+    file, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    return {
+        "type": type(error).__name__,
+        "is_out_of_memory": any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__),
+        "message": str(error),
+        "file": file,
+        "line": line,
+    }

@@ -1,0 +1,71 @@
+"""Calls a function right after a module has been imported, whoever imports it.
+
+    after_import("torch", place_hooks)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Finder(MetaPathFinder):
+    """Stands first on `sys.meta_path`, finds nothing itself, and wraps the loader of the modules waited for."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in self.waiting:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self.waiting.pop(fullname))
+                return spec
+        return None
+
+
+class _Loader(Loader):
+    """The real loader, and then the functions; it steps out of the way so that nobody meets it afterwards."""
+
+    def __init__(self, real: Loader, functions: list[Callable[[ModuleType], None]]) -> None:
+        self._real, self._functions = real, functions
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._real
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._real
+        self._real.exec_module(module)
+        for function in self._functions:
+            function(module)
+
+
+_finder = _Finder()
+
+
+def after_import(name: str, function: Callable[[ModuleType], None]) -> None:
+    """Call `function(module)` as soon as `name` has been imported; at once if it has been already.
+
+    >>> seen = []
+    >>> after_import("json", lambda module: seen.append(module.__name__)); seen
+    ['json']
+    """
+    module = sys.modules.get(name)
+    if module is not None:
+        function(module)
+        return
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _finder.waiting.setdefault(name, []).append(function)

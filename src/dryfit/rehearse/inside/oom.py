@@ -1,0 +1,48 @@
+"""Keeps what is known at each out-of-memory error, at the moment the allocator gives up.
+
+The error itself is PyTorch's and goes on to the program, which may catch it; `ending` adds its text if it does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from dryfit.rehearse.events import EventWriter
+from dryfit.rehearse.inside import torch_private
+from dryfit.rehearse.inside.phases import Progress
+
+
+def watch(progress: Progress, writer: EventWriter) -> None:
+    """Write an `oom` event whenever the allocator raises an out-of-memory error."""
+
+    def observe(device: int, requested_bytes: int, allowed_bytes: int, free_bytes: int) -> None:
+        stats = torch_private.current_statistics(device)
+        file, line = _line_of_the_program(sys._getframe(1))
+        writer.write(
+            "oom",
+            step=progress.step,
+            phase=progress.phase,
+            device=device,
+            requested_bytes=requested_bytes,
+            allowed_bytes=allowed_bytes,
+            free_bytes=free_bytes,
+            allocated_bytes=stats["allocated_bytes"],
+            reserved_bytes=stats["reserved_bytes"],
+            file=file,
+            line=line,
+        )
+
+    torch_private.observe_out_of_memory(observe)
+
+
+def _line_of_the_program(frame: FrameType | None) -> tuple[str | None, int | None]:
+    """The innermost line outside installed packages; else the outermost of all."""
+    last: Any = (None, None)
+    while frame is not None:
+        last = (frame.f_code.co_filename, frame.f_lineno)
+        if "site-packages" not in last[0] and "/dryfit/" not in last[0] and not last[0].startswith("<"):
+            return last[0], last[1]
+        frame = frame.f_back
+    return last[0], last[1]

@@ -1,0 +1,117 @@
+"""Every private name of torch that dryfit touches, each with the versions it was checked on.
+
+torch may rename these in any release; a function here then changes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+_Stats = dict[str, Any]
+
+
+# --- memory statistics: checked on 2.6.0, 2.11.0, 2.14.1 ---------------------------------------------------------
+
+
+def memory_statistics() -> tuple[Callable[[int], _Stats], Callable[[int], None]]:
+    """The functions behind `torch.cuda.memory_stats` and `reset_peak_memory_stats`, as they are now."""
+    import torch
+
+    return torch._C._cuda_memoryStats, torch._C._cuda_resetPeakMemoryStats
+
+
+def replace_memory_statistics(change: Callable[[int, _Stats], _Stats], reset: Callable[[int], None]) -> None:
+    """Let what the program reads pass through `change`, and its resets go to `reset`; also by `torch.accelerator`."""
+    import torch
+
+    def reader(real: Callable[[int], _Stats]) -> Callable[[int], _Stats]:
+        return lambda device: change(device, real(device))
+
+    for name in ("_cuda_memoryStats", "_accelerator_getDeviceStats"):  # the second since 2.6
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, reader(getattr(torch._C, name)))
+    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, reset)
+
+
+def current_statistics(device: int) -> dict[str, int]:
+    """Bytes allocated and reserved on a device at this moment."""
+    import torch
+
+    stats = torch._C._cuda_memoryStats(device)
+    return {name: stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes")}
+
+
+def allocator_settings() -> dict[str, str]:
+    """The allocator's backend, and the settings the program or the shell gave it."""
+    import torch
+
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+    settings = {name: os.environ[name] for name in names if name in os.environ}
+    return {"backend": torch.cuda.get_allocator_backend(), **settings}
+
+
+# --- CUDA's state -------------------------------------------------------------------------------------------------
+
+
+def cuda_is_initialized() -> bool:
+    import torch
+
+    return torch.cuda.is_initialized()
+
+
+def device_count() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def versions() -> dict[str, str | None]:
+    import torch
+
+    return {"torch": str(torch.__version__), "cuda": torch.version.cuda}
+
+
+def observe_out_of_memory(observe: Callable[[int, int, int, int], None]) -> None:
+    """Have `observe(device, requested, allowed, free)`, in bytes, called before an out-of-memory error is raised.
+
+    The observers live in the allocator, which exists only once CUDA is initialised. Checked on 2.6.0 and 2.14.1.
+    """
+    import torch
+
+    def attach() -> None:
+        try:
+            torch._C._cuda_attach_out_of_memory_observer(observe)
+        except RuntimeError:  # backend:cudaMallocAsync has no observers
+            pass
+
+    torch.cuda._lazy_call(attach)
+
+
+# --- autograd, Dynamo, distributed --------------------------------------------------------------------------------
+
+
+def wrap_engine_run_backward(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wrap the one Python function through which `backward` and `grad` reach autograd's engine (2.4 to 2.14)."""
+    import torch
+
+    wrapped = wrap(torch.autograd.graph._engine_run_backward)
+    torch.autograd.graph._engine_run_backward = wrapped
+    torch.autograd._engine_run_backward = wrapped  # imported there by name
+
+
+def make_dynamo_skip(module: str) -> None:
+    """Have Dynamo run the frames of a module as they are, without tracing into them (2.4 to 2.14)."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.add(module)
+
+
+def process_group_exists() -> bool:
+    """Whether the program has joined a distributed run."""
+    import torch
+
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -1,0 +1,225 @@
+"""The parent side of a rehearsal: starts the program with the card in front, watches its limits, reads what it left."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from dryfit.cards import Card, find_card, unlimited_card
+from dryfit.errors import UsageError
+from dryfit.rehearse.assemble import Observed, assemble
+from dryfit.rehearse.command import command_line
+from dryfit.rehearse.events import ORDERS_VARIABLE, Event, Orders, read_events
+from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
+from dryfit.rehearse.progress import ProgressLine
+from dryfit.rehearse.result import Result
+from dryfit.rehearse.sandbox import Keeper, start_keeper
+from dryfit.units import format_bytes
+from dryfit.virtual_card import environment, installed_torch, settings_of
+
+_HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
+_POLL_SECONDS = 0.02
+_MEMORY_POLL_SECONDS = 0.25
+# How long a process may take to write its last event after it was told to stop.
+_LAST_WORD_SECONDS = 3.0
+
+# Services the program may report to. In a rehearsal there is nothing to report, and a client without a network
+# would retry for minutes; each of these is the service's own switch for staying offline.
+_OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "offline",
+    "COMET_MODE": "offline",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+
+
+def rehearse(
+    program: Sequence[str],
+    *,
+    gpu: str | None = None,
+    memory_bytes: int | None = None,
+    address_order: str = "linux",
+    steps: int | str | None = None,
+    seconds: float = 600.0,
+    host_memory_bytes: int | None = None,
+    allow_writes: bool = False,
+    allow_network: bool = False,
+    skip_weights: bool = False,
+    values: bool = True,
+    quiet: bool = False,
+    progress: TextIO | None = None,
+) -> Result:
+    """Run a program on a virtual card, in a process of its own, and say what it took.
+
+        result = dryfit.run(["train.py", "--lr", "3e-4"], gpu="rtx-4090")
+        result.verdict, result.peak_reserved_bytes
+
+    `program` is a script and its arguments, `-m` and a module, or a command that starts Python. `gpu` is a card's
+    name; without one DRYFIT_GPU counts, and without that the card is unlimited and the result names the cards that
+    fit. `steps` is a number, "all", or None: until the peak has been steady for two steps. The program's own output
+    goes to stderr; `quiet` hides it. `progress` is a terminal to draw a progress line on.
+
+    Raises:
+        UsageError: no such program, no such card, a torch without CUDA, a setting out of range.
+    """
+    card, named = _card(gpu, memory_bytes)
+    command = command_line(list(program))
+    torch = installed_torch()
+    limits = _Limits.checked(seconds, host_memory_bytes)
+    wanted_steps = _steps(steps)
+    with tempfile.TemporaryDirectory(prefix="dryfit-") as folder:
+        events = Path(folder) / "events"
+        events.mkdir()
+        orders = Orders(folder=str(events), steps=wanted_steps, values=values, skip_weights=skip_weights)
+        settings = settings_of(card, address_order=address_order)
+        variables = _variables(environment(settings, torch), orders, allow_network=allow_network)
+        began = time.monotonic()
+        keeper = start_keeper(
+            command,
+            environment=variables,
+            scratch=folder,
+            writes="allow" if allow_writes else "throw-away",
+            network=allow_network,
+            quiet=quiet,
+        )
+        stopped_by = _watch(keeper, limits, ProgressLine(progress, events), events)
+        ended = keeper.finish()
+        observed = Observed(
+            program=list(program),
+            processes=[list(read_events(path)) for path in sorted(events.glob("*.jsonl"))],
+            status=ended.status,
+            signal=ended.signal,
+            stopped_by=stopped_by,
+            limit=limits.words(stopped_by),
+            crash_place=_crash_place(events),
+            wall_seconds=time.monotonic() - began,
+            notes=ended.notes,
+        )
+    return assemble(observed, card, card_was_named=named)
+
+
+def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
+    """The card asked for, and whether one was: the unlimited card stands in for none."""
+    name = gpu or os.environ.get("DRYFIT_GPU")
+    if name:
+        return find_card(name, memory_bytes=memory_bytes), True
+    return unlimited_card(memory_bytes=memory_bytes), memory_bytes is not None
+
+
+def _steps(steps: int | str | None) -> int | None:
+    """As `Orders.steps` has it: a number, 0 for all, None for until steady."""
+    if steps is None or steps == "all":
+        return None if steps is None else 0
+    try:
+        number = int(steps)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"--steps {steps} is neither a number of optimiser steps, 1 or more, nor `all`.")
+    return number
+
+
+def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> dict[str, str]:
+    """The program's environment: the user's own, the card's, our hooks first on the Python path."""
+    variables = {name: value for name, value in os.environ.items() if name != "DRYFIT_GPU"}
+    variables |= card
+    if not allow_network:
+        variables |= _OFFLINE
+    variables[ORDERS_VARIABLE] = orders.to_text()
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_HOOK_FOLDER), variables.get("PYTHONPATH"))))
+    # Compiled kernels are kept from one rehearsal to the next, apart from the user's own: the virtual card times all
+    # candidates of an autotuned kernel the same, and that choice must not reach a real run.
+    kernels = Path(tempfile.gettempdir()) / f"dryfit-kernels-{os.getuid()}"
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
+    variables["TRITON_CACHE_DIR"] = str(kernels / "triton")
+    return variables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    seconds: float
+    host_memory_bytes: int
+
+    @classmethod
+    def checked(cls, seconds: float, host_memory_bytes: int | None) -> _Limits:
+        if not seconds > 0:
+            raise UsageError(f"--seconds {seconds:g} leaves no time to run the program; give a number above 0.")
+        if host_memory_bytes is None:
+            host_memory_bytes = int(0.9 * _available_bytes())
+        return cls(seconds=seconds, host_memory_bytes=host_memory_bytes)
+
+    def words(self, stopped_by: str | None) -> str:
+        return {
+            "time limit": f"{self.seconds:g} seconds",
+            "host memory": format_bytes(self.host_memory_bytes),
+        }.get(stopped_by or "", "")
+
+
+def _available_bytes() -> int:
+    """Memory this machine can give without swapping, as the kernel estimates it."""
+    found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _watch(keeper: Keeper, limits: _Limits, line: ProgressLine, events: Path) -> str | None:
+    """Wait for the program to end; stop it at a limit or at Ctrl-C, and say which."""
+    began = looked_at_memory = time.monotonic()
+    stopped_by = None
+    try:
+        while not keeper.poll():
+            now = time.monotonic()
+            if now - began > limits.seconds:
+                stopped_by = "time limit"
+            elif now - looked_at_memory > _MEMORY_POLL_SECONDS:
+                looked_at_memory = now
+                if keeper.resident_bytes() > limits.host_memory_bytes:
+                    stopped_by = "host memory"
+            if stopped_by:
+                break
+            line.update()
+            keeper.wait(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        stopped_by = "interrupted"
+    finally:
+        line.clear()
+    if stopped_by:
+        _ask_for_last_words(events, keeper)
+        keeper.stop()
+    return stopped_by
+
+
+def _ask_for_last_words(events: Path, keeper: Keeper) -> None:
+    """Have every process with hooks write what it knows and leave; one stuck in native code is not waited for."""
+    asked = []
+    for path in events.glob("*.jsonl"):
+        try:
+            os.kill(int(path.stem), STOP_SIGNAL)
+            asked.append(path)
+        except (ProcessLookupError, PermissionError):
+            continue
+    deadline = time.monotonic() + _LAST_WORD_SECONDS
+    while time.monotonic() < deadline and not all(_has_ended(path) for path in asked):
+        time.sleep(_POLL_SECONDS)
+
+
+def _has_ended(path: Path) -> bool:
+    return any(event["event"] == "end" for event in read_events(path))
+
+
+def _crash_place(events: Path) -> tuple[str, int] | None:
+    """Where a crashed process was, from what faulthandler wrote: the innermost line outside installed packages."""
+    for path in events.glob("*.fault"):
+        frames = re.findall(r'File "([^"]+)", line (\d+)', path.read_text(errors="replace"))
+        own = [(file, int(line)) for file, line in frames if "site-packages" not in file and not file.startswith("<")]
+        if own:
+            return own[0]
+    return None

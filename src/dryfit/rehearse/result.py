@@ -1,0 +1,152 @@
+"""The answer of a rehearsal: a value that can be saved, read back and printed in any form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dryfit.errors import UsageError
+
+SCHEMA_VERSION = 1
+
+FITS, DOES_NOT_FIT, UNKNOWN = "fits", "does not fit", "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPeak:
+    """The highest figures within one step, in bytes; step 0 is the setup before the first forward pass."""
+
+    step: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_phase: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The last out-of-memory error: what was asked for when nothing was left."""
+
+    step: int
+    phase: str
+    requested_bytes: int
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    caught: bool
+    count: int
+    message: str | None
+    file: str | None
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """Something the virtual card could not know.
+
+    `kind` is "call" (a CUDA call without a faithful answer), "value" (a value read from the card that had to be
+    invented) or "memory" (memory that is not in the figures). `decides_size` says whether it can change the bytes.
+    """
+
+    kind: str
+    what: str
+    answer: str
+    decides_size: bool
+    count: int
+    file: str | None = None
+    line: int | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the program ended. `how` is one of
+
+    "steady", "steps", "most steps": the rehearsal stopped it, having seen enough; "finished": it ended by itself;
+    "out of memory": with that error, uncaught; "raised": with another exception, or a status other than 0;
+    "crashed": by a signal; "time limit", "host memory", "interrupted": a limit or the user stopped it.
+    """
+
+    how: str
+    sentence: str
+    exit_status: int | None = None
+    signal: int | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one rehearsal found. All sizes are bytes.
+
+    `peak_allocated_bytes` is what tensors held, `peak_reserved_bytes` what PyTorch held from the card,
+    `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
+    allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
+    """
+
+    verdict: str
+    card: dict[str, Any] | None
+    program: list[str]
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_total_bytes: int
+    peak_total_range_bytes: dict[str, int]
+    usable_bytes: int | None
+    peak_step: int | None
+    peak_phase: str | None
+    steps: int
+    step_peaks: list[StepPeak] = field(default_factory=list)
+    out_of_memory: OutOfMemory | None = None
+    fits_on: list[str] = field(default_factory=list)
+    close_on: list[str] = field(default_factory=list)
+    does_not_fit_on: list[str] = field(default_factory=list)
+    unknowns: list[Unknown] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    ending: Ending
+    wall_seconds: float
+    versions: dict[str, str | None] = field(default_factory=dict)
+    allocator_settings: dict[str, str] = field(default_factory=dict)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    exit_code: int
+    schema_version: int = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain values, in the documented order of docs/result.md."""
+        return {"schema_version": self.schema_version, **asdict(self)}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read a saved result.
+
+        Raises:
+            UsageError: the file is not a result, or of a newer schema than this dryfit knows.
+        """
+        try:
+            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            if fields["schema_version"] > SCHEMA_VERSION:
+                raise UsageError(
+                    f"{path} has schema version {fields['schema_version']}, and this dryfit knows up to "
+                    f"{SCHEMA_VERSION}; read it with the dryfit that wrote it, or a newer one."
+                )
+            return cls(
+                **{
+                    **fields,
+                    "step_peaks": [StepPeak(**peak) for peak in fields["step_peaks"]],
+                    "out_of_memory": OutOfMemory(**fields["out_of_memory"]) if fields["out_of_memory"] else None,
+                    "unknowns": [Unknown(**unknown) for unknown in fields["unknowns"]],
+                    "ending": Ending(**fields["ending"]),
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error

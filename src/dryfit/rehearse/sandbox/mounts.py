@@ -1,0 +1,256 @@
+"""The program's own view of the file system: everything readable where it is, every write in a layer that is thrown away.
+
+A new root is put together from the old one, mount by mount: a folder becomes an overlay of the real folder and an empty
+one in the scratch folder; temporary folders, /dev and /sys are the real ones; what cannot be overlaid is made read-only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dryfit.rehearse.sandbox import kernel
+
+OLD, NEW = "/old", "/new"
+
+# Above this many mounts in one top-level folder (container hosts, automounted homes) a layer for each would take longer
+# than the rehearsal; the folder is then read-only but for the mounts that hold a protected folder.
+_MANY_MOUNTS = 64
+_MANY_ENTRIES = 200
+_SMALL_FILE_BYTES = 1 << 20
+
+_KEPT_AS_THEY_ARE = ("/dev", "/sys")
+
+
+class Layers:
+    """Where written data goes: first the disk, then memory; the first that the kernel accepts is kept for the rest."""
+
+    def __init__(self, places: dict[str, str], unprivileged: bool) -> None:
+        self.places = places
+        own_attributes = "userxattr" if unprivileged else "redirect_dir=on"  # linux/Documentation/filesystems/overlayfs
+        self.options = [f"{own_attributes},volatile", own_attributes]
+        self.folders = 0
+        self.read_only: list[str] = []
+        self.refusals: list[str] = []
+
+    def cover(self, path: str) -> bool:
+        """Put a layer over the folder at `path` of the new root; false when no kind of layer could be had."""
+        refusals = []
+        for kind, place in list(self.places.items()):
+            for options in list(self.options):
+                try:
+                    self._overlay(path, place, options)
+                except OSError as error:
+                    refusals.append(f"no layer {kind} for {path} ({error.strerror})")
+                    continue
+                if len(self.places) > 1:
+                    self.refusals += refusals[:1]
+                    self.places = {kind: place}
+                self.options = [options]
+                return True
+        self.refusals += refusals[:1]
+        return False
+
+    def _overlay(self, path: str, place: str, options: str) -> None:
+        self.folders += 1
+        upper, work = f"{place}/{self.folders}", f"{place}/{self.folders}.work"
+        os.mkdir(upper)
+        os.mkdir(work)
+        copy_attributes(OLD + path, upper)
+        # By descriptor: a path may hold the commas and colons that mount options are separated by.
+        opened = [os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in (OLD + path, upper, work)]
+        try:
+            names = [f"{OLD}/proc/self/fd/{number}" for number in opened]
+            same_flags = os.statvfs(OLD + path).f_flag & (kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC)
+            kernel.mount(
+                "dryfit", NEW + path, "overlay", same_flags,
+                f"lowerdir={names[0]},upperdir={names[1]},workdir={names[2]},{options}",
+            )  # fmt: skip
+        finally:
+            for number in opened:
+                os.close(number)
+
+
+def copy_attributes(source: str, target: str) -> None:
+    """Give a folder or file the mode, owner and times of another, as far as this user may."""
+    found = os.stat(source)
+    mode = found.st_mode & 0o7777
+    if os.geteuid() != found.st_uid:
+        try:
+            os.chown(target, found.st_uid, found.st_gid)
+        except OSError:  # it will be ours: keep what we may do with it
+            mode = sum(7 * 0o10 ** (2 - n) & (0o444, 0o222, 0o111)[n] for n in ())
+            mode = 0o055 | sum(bit << 6 for bit in (os.R_OK, os.W_OK, os.X_OK) if os.access(source, bit))
+    os.chmod(target, mode)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies below it; both absolute and without links."""
+    return path == folder or folder == "/" or path.startswith(folder + "/")
+
+
+def visible_mounts() -> list[str]:
+    """Where something is mounted that a path leads to, parents first; hidden and unreachable mounts are left out."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        fields = [line.split(" ", 5)[:5] for line in file]
+    found = []
+    for identity, _, _, _, escaped in fields:
+        first, *rest = escaped.split("\\")
+        path = first + "".join(chr(int(part[:3], 8)) + part[3:] for part in rest)
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            with open(f"/proc/self/fdinfo/{opened}", encoding="ascii") as file:
+                if any(line.split() == ["mnt_id:", identity] for line in file):
+                    found.append(path)
+        finally:
+            os.close(opened)
+    return sorted(found, key=depth)
+
+
+def depth(path: str) -> int:
+    """How many folders lead to a path; the root has none."""
+    return 0 if path == "/" else path.count("/")
+
+
+def plan(mounts: list[str], temporary: list[str], protected: list[str], writable: list[str], scratch: str) -> dict[str, str]:
+    """What to do where: path -> "cover" (a layer over it), "real" (as it is) or "read-only", for all but the top level.
+
+    A temporary folder is real, but not the part of it in which a protected folder lies.
+    """
+    steps: dict[str, str] = {}
+    for path in mounts:
+        top = "/".join(path.split("/", 2)[:2])
+        if top in (*_KEPT_AS_THEY_ARE, "/proc", "/"):
+            continue
+        crowded = sum(is_within(other, top) for other in mounts) > _MANY_MOUNTS
+        if not crowded or any(is_within(folder, path) for folder in protected):
+            steps[path] = "cover"
+        else:
+            steps.setdefault(top, "read-only")
+    for folder in temporary:
+        if folder not in protected:
+            steps[folder] = "real"
+    for folder in protected:
+        around = max((place for place in temporary if is_within(folder, place)), key=len, default=None)
+        if around is None or around == folder or folder == "/":
+            continue
+        below = folder[len(around.rstrip("/")) + 1 :].split("/")
+        for length in range(1, len(below) + 1):
+            part = "/".join([around.rstrip("/"), *below[:length]])
+            if not is_within(scratch, part):  # a layer cannot lie in the folder that it covers
+                steps[part] = "cover"
+                break
+    return steps | dict.fromkeys(writable, "real")
+
+
+def build(
+    base: str, steps: dict[str, str], mounts: list[str], layers: Layers | None, memory_bytes: int, fresh_proc: bool
+) -> None:
+    """Leave the new root at `NEW`, not yet entered, with the old one at `OLD`; without `layers` all of it is read-only.
+
+    Raises:
+        OSError: the kernel refused a step without which there is no new root.
+    """
+    kernel.mount("dryfit", base, "tmpfs", kernel.NO_DEV, f"mode=755,size={memory_bytes}")
+    os.mkdir(base + OLD)
+    os.mkdir(base + NEW)
+    os.mkdir(base + "/layers")
+    kernel.pivot_root(base, base + OLD)
+    os.chdir("/")
+    kernel.mount(NEW, NEW, flags=kernel.BIND)
+
+    _expand("/", steps, mounts, layers)
+    if not fresh_proc:
+        _bind("/proc")
+    for path in sorted(steps, key=depth):
+        if depth(path) > 1:  # the top level is made already
+            _place(path, steps, mounts, layers)
+    if os.path.isdir(NEW + "/dev/shm"):
+        # Its own shared memory: a killed program cannot leave any behind.
+        size = os.statvfs(OLD + "/dev/shm")
+        kernel.mount("dryfit", NEW + "/dev/shm", "tmpfs", kernel.NO_SUID | kernel.NO_DEV,
+                     f"mode=1777,size={size.f_blocks * size.f_frsize}")  # fmt: skip
+
+
+def enter() -> None:
+    """Make the new root the root of this mount namespace; the old one is gone."""
+    os.chdir(NEW)
+    kernel.pivot_root(".", ".")
+    kernel.detach(".")
+    os.chdir("/")
+
+
+def _place(path: str, steps: dict[str, str], mounts: list[str], layers: Layers | None) -> None:
+    if not os.path.lexists(NEW + path):
+        return  # inside a folder that the program cannot see either
+    if os.path.islink(NEW + path):
+        return
+    step = steps.get(path, "cover")
+    if path in _KEPT_AS_THEY_ARE or step == "real":
+        _bind(path)
+    elif not os.path.isdir(OLD + path):
+        _bind(path, read_only=True)
+    elif step == "cover" and layers is not None:
+        if os.geteuid() == 0 and not layers.options[0].startswith("userxattr"):
+            covered = layers.cover(path)
+        elif any(other != path and is_within(other, path) for other in mounts):
+            # In a user namespace the kernel gives no folder to an overlay that others are mounted in: they might hide
+            # something. So each folder in it gets a layer of its own.
+            _expand(path, steps, mounts, layers)
+            covered = True
+        else:
+            covered = layers.cover(path)
+        if not covered:
+            _bind(path, read_only=True)
+            layers.read_only.append(path)
+    else:
+        _bind(path, read_only=True)
+        if layers is not None:
+            layers.read_only.append(path)
+
+
+def _expand(path: str, steps: dict[str, str], mounts: list[str], layers: Layers | None) -> None:
+    """Make again, in memory, a folder whose folders each get their own step."""
+    entries = sorted(os.scandir(OLD + path), key=lambda entry: entry.name)
+    if len(entries) > _MANY_ENTRIES and path != "/":
+        _bind(path, read_only=True)
+        if layers is not None:
+            layers.read_only.append(path)
+        return
+    for entry in entries:
+        child = f"{path.rstrip('/')}/{entry.name}"
+        new = NEW + child
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), new)
+        elif entry.is_dir():
+            os.mkdir(new)
+            copy_attributes(entry.path, new)
+            if child != "/proc" and (path == "/" or child not in steps):
+                _place(child, steps, mounts, layers)
+        elif not _copied(entry.path, new):
+            os.close(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            _bind(child, read_only=True)
+    copy_attributes(OLD + path, NEW + path)
+
+
+def _copied(source: str, target: str) -> bool:
+    found = os.stat(source)
+    if found.st_mode & 0o170000 != 0o100000 or found.st_size > _SMALL_FILE_BYTES or not os.access(source, os.R_OK):
+        return False
+    with open(source, "rb") as original, open(target, "wb") as copy:
+        copy.write(original.read())
+    copy_attributes(source, target)
+    return True
+
+
+def _bind(path: str, read_only: bool = False) -> None:
+    try:
+        kernel.mount(OLD + path, NEW + path, flags=kernel.BIND | kernel.RECURSIVE)
+        if read_only:
+            kernel.make_read_only(NEW + path)
+    except OSError as error:
+        if error.errno not in (2, 13):  # gone, or not ours to see: then it is an empty folder
+            raise

@@ -1,0 +1,47 @@
+"""What one process could not know, from its last event: calls, values and memory without a faithful answer."""
+
+from __future__ import annotations
+
+from dryfit.rehearse.events import Event
+from dryfit.rehearse.result import Unknown
+
+# CUDA calls that ask a library how much memory it wants, with what that memory is for. They are answered with 0 or a
+# lower bound, so the figures can be too low by it. Sources: docs/virtual-card.md, section «What it cannot know».
+_MEMORY_CALLS = {
+    "cudnnBackend": "workspaces of cuDNN's convolutions",
+    "cudnnGetRNN": "reserve and workspace of cuDNN's recurrent networks, a lower bound",
+    "cufft": "workspaces of cuFFT's plans",
+    "cusolver": "workspaces of cuSOLVER",
+    "cusparse": "buffers of cuSPARSE",
+    "cudaMallocAsync": "growth of the driver's memory pool",
+    "cudaMallocFromPoolAsync": "growth of the driver's memory pool",
+}
+
+
+def of(end: Event | None) -> list[Unknown]:
+    """List what was unknown, what can change the bytes first."""
+    if end is None:
+        return []
+    found = [_call(name, count) for name, count in end.get("unfaithful_calls", {}).items()]
+    found += [_value(invention) for invention in end.get("inventions", [])]
+    return sorted(found, key=lambda unknown: (not unknown.decides_size, -unknown.count))
+
+
+def _call(name: str, count: int) -> Unknown:
+    what = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
+    if what is not None:
+        return Unknown(kind="memory", what=f"{what} ({name})", answer="0 bytes or a lower bound", decides_size=True, count=count)
+    return Unknown(kind="call", what=name, answer="success, with outputs of zero", decides_size=False, count=count)
+
+
+def _value(invention: Event) -> Unknown:
+    return Unknown(
+        kind="value",
+        what=invention["what"],
+        answer=str(invention["answer"]),
+        decides_size=invention["decides_size"],
+        count=invention["count"],
+        file=invention["file"],
+        line=invention["line"],
+        source=invention["source"],
+    )

@@ -1,0 +1,1 @@
+"""Any result as something a person reads."""

@@ -1,0 +1,160 @@
+"""A result in the terminal: the verdict line first, then the numbers, then what is not known."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
+from dryfit.units import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MOST_STEPS_SHOWN = 8
+_MOST_UNKNOWNS_SHOWN = 8
+_MOST_CARDS_NAMED = 6
+
+
+def print_result(result: Result, file: TextIO | None = None) -> None:
+    """Print a result; colour and width as the terminal has them, plain text where there is none."""
+    from rich.console import Console
+
+    console = Console(file=file or sys.stdout, highlight=False, soft_wrap=False)
+    console.print(f"[bold {_colour(result)}]{verdict_line(result)}[/]" if console.is_terminal else verdict_line(result))
+    if result.peak_reserved_bytes:
+        console.print()
+        _numbers(console, result)
+    if len(result.step_peaks) > 1:
+        console.print()
+        _steps(console, result)
+    if result.out_of_memory is not None and result.out_of_memory.message:
+        console.print()
+        console.print("PyTorch's own error:", result.out_of_memory.message, markup=False)
+    console.print()
+    console.print(result.ending.sentence, markup=False)
+    for note in result.notes:
+        console.print(note, markup=False)
+    _unknowns(console, result.unknowns)
+
+
+def verdict_line(result: Result) -> str:
+    """The answer in one line.
+
+    FITS on NVIDIA GeForce RTX 4090: needs 10.29 GiB of 23.52 GiB, 13.23 GiB to spare
+    """
+    need = format_bytes(result.peak_total_bytes)
+    if not result.peak_total_bytes:
+        return f"NOTHING MEASURED: {result.ending.sentence}"
+    if result.card is None:
+        return _need_line(result)
+    name, total_bytes = result.card["name"], result.card["total_bytes"]
+    if result.verdict == DOES_NOT_FIT:
+        return f"DOES NOT FIT on {name}: out of memory {_where_oom(result)}"
+    if result.verdict == FITS:
+        spare = format_bytes(total_bytes - result.peak_total_bytes)
+        but = ", apart from what is listed below as not known" if _sizes_unknown(result) else ""
+        return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
+    if result.ending.how in ("steady", "steps", "most steps", "finished"):
+        margin = format_bytes(result.peak_total_range_bytes["high"] - result.peak_total_range_bytes["expected"])
+        return (
+            f"TOO CLOSE TO CALL on {name}: needs {need} of {format_bytes(total_bytes)}, and the memory outside PyTorch's "
+            f"allocator is known only to ± {margin}"
+        )
+    return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
+
+
+def _need_line(result: Result) -> str:
+    need = f"NEEDS {format_bytes(result.peak_reserved_bytes)} reserved by PyTorch"
+    if not result.fits_on:
+        return f"{need}; no card of the catalogue holds it"
+    named = ", ".join(result.fits_on[:_MOST_CARDS_NAMED])
+    more = len(result.fits_on) - _MOST_CARDS_NAMED
+    return f"{need}; fits on {named}{f' and {more} more' if more > 0 else ''}"
+
+
+def _where_oom(result: Result) -> str:
+    oom = result.out_of_memory
+    if oom is None:
+        return "before anything was measured"
+    return f"in {_step(oom.step)}, {oom.phase}: {format_bytes(oom.requested_bytes)} asked for, {format_bytes(oom.free_bytes)} free"
+
+
+def _step(step: int) -> str:
+    return f"step {step}" if step else "the setup"
+
+
+def _colour(result: Result) -> str:
+    return {FITS: "green", DOES_NOT_FIT: "red"}.get(result.verdict, "yellow" if result.card else "cyan")
+
+
+def _sizes_unknown(result: Result) -> bool:
+    return any(unknown.decides_size for unknown in result.unknowns)
+
+
+def _numbers(console: Console, result: Result) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    where = f"{_step(result.peak_step)}, {result.peak_phase}" if result.peak_step is not None and result.peak_phase else ""
+    table.add_row("allocated by tensors", format_bytes(result.peak_allocated_bytes), where)
+    table.add_row("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), "")
+    total = result.peak_total_range_bytes
+    if result.card is not None:
+        margin = f"± {format_bytes(total['high'] - total['expected'])} for what is outside PyTorch's allocator"
+        table.add_row("nvidia-smi would show", format_bytes(result.peak_total_bytes), margin)
+        table.add_row("the card has", format_bytes(result.card["total_bytes"]), result.card["name"])
+    else:
+        shown = f"{format_bytes(total['low'])} to {format_bytes(total['high'])}"
+        table.add_row("nvidia-smi would show", shown, "depending on the card")
+        if result.close_on:
+            table.add_row("too close to call on", "", ", ".join(result.close_on[:_MOST_CARDS_NAMED]))
+        if result.does_not_fit_on:
+            table.add_row("does not fit on", "", _largest_last(result.does_not_fit_on))
+    console.print(table)
+
+
+def _largest_last(cards: list[str]) -> str:
+    shown = cards[-_MOST_CARDS_NAMED:]
+    return ("... " if len(cards) > len(shown) else "") + ", ".join(shown)
+
+
+def _steps(console: Console, result: Result) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    for heading, justify in (("step", "right"), ("allocated", "right"), ("reserved", "right"), ("peak in", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for peak in result.step_peaks[:_MOST_STEPS_SHOWN]:
+        table.add_row(
+            str(peak.step) if peak.step else "setup",
+            format_bytes(peak.peak_allocated_bytes),
+            format_bytes(peak.peak_reserved_bytes),
+            peak.peak_phase if peak.step else "",
+        )
+    console.print(table)
+    if len(result.step_peaks) > _MOST_STEPS_SHOWN:
+        console.print(f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all.")
+
+
+def _unknowns(console: Console, unknowns: list[Unknown]) -> None:
+    if not unknowns:
+        return
+    console.print()
+    console.print("Not known on a virtual card:")
+    for unknown in unknowns[:_MOST_UNKNOWNS_SHOWN]:
+        console.print(f"  {describe_unknown(unknown)}", markup=False, soft_wrap=True)
+    if len(unknowns) > _MOST_UNKNOWNS_SHOWN:
+        console.print(f"  ... and {len(unknowns) - _MOST_UNKNOWNS_SHOWN} more; --json has them all.")
+
+
+def describe_unknown(unknown: Unknown) -> str:
+    """One line for one thing that was not known, with its place in the program and what stood in for it."""
+    times = f" ({unknown.count} times)" if unknown.count > 1 else ""
+    place = f" at {unknown.file}:{unknown.line}" if unknown.file else ""
+    weight = "can change the bytes" if unknown.decides_size else "does not change the bytes by itself"
+    source = f": {unknown.source}" if unknown.source else ""
+    return f"{unknown.what}{place}{times}, taken as {unknown.answer}; {weight}{source}"
