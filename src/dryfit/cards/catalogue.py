@@ -1,0 +1,110 @@
+"""The catalogue: `catalogue.toml` read into cards, once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dryfit.cards.card import Card, expected_outside_bytes, outside_margin_bytes
+from dryfit.units import TIB, parse_bytes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+_SIZES = ("l2_bytes", "total_bytes", "smi_total_bytes", "outside_measured_bytes")
+_LISTS = ("aliases", "unverified")
+
+
+@cache
+def all_cards() -> tuple[Card, ...]:
+    """Give every card of the catalogue, older architectures first.
+
+    >>> [card.key for card in all_cards()][-1]
+    'rtx-pro-6000'
+    """
+    return tuple(_card(key, table) for key, table in _tables()["card"].items())
+
+
+@cache
+def ambiguous_names() -> Mapping[str, tuple[str, ...]]:
+    """Give the names that several cards bear, each with the keys of those cards; the first is the one meant.
+
+    >>> ambiguous_names()["A100"][0]
+    'a100-40gb'
+    """
+    return {name: tuple(keys) for name, keys in _tables()["ambiguous"].items()}
+
+
+def architecture_of(sm: int) -> str | None:
+    """Name the architecture of a compute capability; None where the catalogue does not know it.
+
+    >>> architecture_of(90), architecture_of(47)
+    ('hopper', None)
+    """
+    known = _tables()["compute_capability"].get(str(sm))
+    return known["architecture"] if known else None
+
+
+def max_threads_per_sm_of(sm: int) -> int | None:
+    """Say how many threads a multiprocessor holds at once; None where the catalogue does not know.
+
+    >>> max_threads_per_sm_of(75), max_threads_per_sm_of(47)
+    (1024, None)
+    """
+    known = _tables()["compute_capability"].get(str(sm))
+    return known["max_threads_per_sm"] if known else None
+
+
+@cache
+def unlimited_card() -> Card:
+    """Give the card used when none is named: an A100's chip with more memory than any program needs.
+
+    >>> unlimited_card().sm, unlimited_card().usable_bytes // TIB
+    (80, 16)
+
+    Nothing is set aside outside the allocator: the need found on it is PyTorch's alone, and each card that could
+    hold it adds its own (`cards_that_fit`). Programs that look at the name find «A100» in it.
+    """
+    a100 = next(card for card in all_cards() if card.key == "a100-40gb")
+    return Card(
+        key="unlimited",
+        name="NVIDIA A100 without a memory limit (dryfit)",
+        architecture=a100.architecture,
+        sm=a100.sm,
+        sm_count=a100.sm_count,
+        max_threads_per_sm=a100.max_threads_per_sm,
+        l2_bytes=a100.l2_bytes,
+        total_bytes=16 * TIB,
+        outside_bytes=0,
+        outside_margin_bytes=0,
+        note="No such card exists. It is used when no card is named, to find what a program needs.",
+        sources={"chip": ("as a100-40gb",)},
+    )
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    tables: dict[str, Any] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
+    return tables
+
+
+def _card(key: str, table: Mapping[str, Any]) -> Card:
+    values = dict(table)
+    values |= {name: parse_bytes(values[name]) for name in _SIZES if name in values}
+    values |= {name: tuple(values[name]) for name in _LISTS if name in values}
+    values["sources"] = {figure: tuple(where) for figure, where in table.get("sources", {}).items()}
+    capability = _tables()["compute_capability"][str(table["sm"])]
+    threads: int = capability["max_threads_per_sm"]
+    return Card(
+        key=key,
+        architecture=capability["architecture"],
+        max_threads_per_sm=threads,
+        outside_bytes=expected_outside_bytes(sm_count=table["sm_count"], max_threads_per_sm=threads),
+        outside_margin_bytes=outside_margin_bytes(table["sm"]),
+        **values,
+    )
