@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dryfit.errors import UsageError
+from dryfit.rehearse.command import command_line
+
+
+def test_a_script_is_run_by_this_python(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    assert command_line([str(script), "--lr", "1"]) == [sys.executable, str(script), "--lr", "1"]
+
+
+def test_an_executable_script_is_still_run_by_this_python(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("#!/usr/bin/python2\n")
+    script.chmod(0o755)
+    assert command_line([str(script)])[0] == sys.executable
+
+
+def test_a_module() -> None:
+    assert command_line(["-m", "package.train", "-x"]) == [sys.executable, "-m", "package.train", "-x"]
+
+
+def test_a_folder_with_a_main(tmp_path: Path) -> None:
+    (tmp_path / "__main__.py").write_text("")
+    assert command_line([str(tmp_path)]) == [sys.executable, str(tmp_path)]
+
+
+def test_a_command_on_the_path() -> None:
+    assert command_line(["sh", "-c", "true"])[1:] == ["-c", "true"]
+    assert Path(command_line(["sh"])[0]).is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "There is no program to run; write one after the options"),
+        (["-m"], "-m needs the name of a module to run"),
+        (["missing.py"], r"There is no file missing\.py \(looked in .*\); check the path of the script\."),
+        (["some/where/missing"], "There is no file some/where/missing"),
+        (["no-such-command"], "There is neither a file nor a command called no-such-command; name a script"),
+    ],
+)
+def test_what_cannot_be_run_is_said(words: list[str], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        command_line(words)
+
+
+def test_a_folder_without_a_main_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is a folder without a __main__\.py; name the script in it that trains"):
+        command_line([str(tmp_path)])
