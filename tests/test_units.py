@@ -20,6 +20,7 @@ from dryfit.units import GIB, MIB, format_bytes, parse_bytes
         ("512", 512),
         ("7B", 7),
         ("2TB", 2 * 10**12),
+        ("9" * 400, int("9" * 400)),
     ],
 )
 def test_sizes_as_people_write_them(text: str, size_bytes: int) -> None:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from dryfit.errors import UsageError
 
@@ -37,7 +38,7 @@ def parse_bytes(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", text)
     if not found or found[2].lower() not in _UNITS:
         raise UsageError(f"{text!r} is not an amount of memory; write a number and a unit, such as 24GiB, 80GB or 512MiB.")
-    size_bytes = int(float(found[1]) * _UNITS[found[2].lower()])
+    size_bytes = int(Decimal(found[1]) * _UNITS[found[2].lower()])  # a float would round, or overflow
     if size_bytes <= 0:
         raise UsageError(f"{text!r} is not an amount of memory: it has to be above zero.")
     return size_bytes

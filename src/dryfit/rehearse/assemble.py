@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import dryfit
-from dryfit.cards import Card, sort_by_fit
+from dryfit.cards import Card, all_cards, cards_that_fit
 from dryfit.rehearse import endings, unknowns
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result, StepPeak
@@ -64,28 +63,27 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     ending = endings.ending_of(observed, main)
     oom = _out_of_memory(main, ending) if main else None
     used_bytes = main.used_peak_bytes if main else 0
-    low, high = card.outside_range_bytes
-    total_range = {"low": used_bytes + low, "expected": used_bytes + card.outside_bytes, "high": used_bytes + high}
-    verdict = _verdict(ending, oom, total_range, card, measured=used_bytes > 0, card_was_named=card_was_named)
-    fits, close, fits_not = sort_by_fit(used_bytes) if used_bytes and not card_was_named else ((), (), ())
+    total_range = _total_range(used_bytes, card, card_was_named=card_was_named)
+    verdict = _verdict(ending, total_range, card, measured=used_bytes > 0, card_was_named=card_was_named)
+    by_fit = cards_that_fit(used_bytes, all_cards() if used_bytes and not card_was_named else ())
     peak = _peak_step(main)
     return Result(
         verdict=verdict,
-        card=_card_facts(card) if card_was_named else None,
+        card=card.to_dict() if card_was_named else None,
         program=list(observed.program),
         peak_allocated_bytes=main.allocated_bytes if main else 0,
         peak_reserved_bytes=main.reserved_bytes if main else 0,
-        peak_total_bytes=total_range["expected"] if used_bytes else 0,
-        peak_total_range_bytes=total_range if used_bytes else dict.fromkeys(total_range, 0),
+        peak_total_bytes=total_range["expected"],
+        peak_total_range_bytes=total_range,
         usable_bytes=card.usable_bytes if card_was_named else None,
         peak_step=peak.step if peak else None,
         peak_phase=peak.peak_phase if peak else None,
         steps=main.steps if main else 0,
         step_peaks=main.step_peaks if main else [],
         out_of_memory=oom,
-        fits_on=[c.key for c in fits],
-        close_on=[c.key for c in close],
-        does_not_fit_on=[c.key for c in fits_not],
+        fits_on=[c.key for c in by_fit.fits],
+        close_on=[c.key for c in by_fit.tight],
+        does_not_fit_on=[c.key for c in by_fit.too_small],
         unknowns=unknowns.of(main.end) if main else [],
         notes=[*observed.notes, *_notes(main, processes, ending, oom)],
         ending=ending,
@@ -162,13 +160,7 @@ def _out_of_memory(main: Process, ending: Ending) -> OutOfMemory | None:
 
 
 def _verdict(
-    ending: Ending,
-    oom: OutOfMemory | None,
-    total_range: dict[str, int],
-    card: Card,
-    *,
-    measured: bool,
-    card_was_named: bool,
+    ending: Ending, total_range: dict[str, int], card: Card, *, measured: bool, card_was_named: bool
 ) -> str:
     if ending.how == "out of memory":
         return DOES_NOT_FIT
@@ -179,8 +171,19 @@ def _verdict(
     return FITS if total_range["high"] <= card.total_bytes else UNKNOWN
 
 
-def _card_facts(card: Card) -> dict[str, Any]:
-    return {**asdict(card), "outside_bytes": card.outside_bytes, "usable_bytes": card.usable_bytes}
+def _total_range(used_bytes: int, card: Card, *, card_was_named: bool) -> dict[str, int]:
+    """What nvidia-smi would show: what was taken from the card, and what a process holds outside the allocator.
+
+    Without a named card the outside part is that of some card of the catalogue.
+    """
+    if not used_bytes:
+        return {"low": 0, "expected": 0, "high": 0}
+    if card_was_named:
+        low, expected, high = (card.outside_bytes + sign * card.outside_margin_bytes for sign in (-1, 0, 1))
+    else:
+        outside = sorted(each.outside_bytes for each in all_cards())
+        low, expected, high = outside[0], outside[len(outside) // 2], outside[-1]
+    return {"low": used_bytes + max(low, 0), "expected": used_bytes + expected, "high": used_bytes + high}
 
 
 def _notes(main: Process | None, processes: Sequence[Process], ending: Ending, oom: OutOfMemory | None) -> list[str]:

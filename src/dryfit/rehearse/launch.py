@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from dryfit.cards import Card, find_card, unlimited_card
+from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
 from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.command import command_line
@@ -112,7 +112,7 @@ def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
     name = gpu or os.environ.get("DRYFIT_GPU")
     if name:
         return find_card(name, memory_bytes=memory_bytes), True
-    return unlimited_card(memory_bytes=memory_bytes), memory_bytes is not None
+    return find_card("unlimited", memory_bytes=memory_bytes), memory_bytes is not None
 
 
 def _steps(steps: int | str | None) -> int | None:
