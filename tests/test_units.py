@@ -20,14 +20,14 @@ from dryfit.units import GIB, MIB, format_bytes, parse_bytes
         ("512", 512),
         ("7B", 7),
         ("2TB", 2 * 10**12),
-        ("9" * 400, int("9" * 400)),
+        ("9" * 30, int("9" * 30)),
     ],
 )
 def test_sizes_as_people_write_them(text: str, size_bytes: int) -> None:
     assert parse_bytes(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "24 GPUs", "-1GiB", "1e9", "24GiB!", "nan", "١٢GiB GiB"])
+@pytest.mark.parametrize("text", ["", "GiB", "24 GPUs", "-1GiB", "1e9", "24GiB!", "nan", "9" * 400, "١٢GiB GiB"])
 def test_what_is_not_a_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="is not an amount of memory; write a number and a unit, such as 24GiB"):
         parse_bytes(text)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from fractions import Fraction
 
 from dryfit.errors import UsageError
 
@@ -35,10 +35,10 @@ def parse_bytes(text: str) -> int:
     Raises:
         UsageError: the text is not a size, or is not above zero.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", text)
+    found = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})\s*([a-zA-Z]*)\s*", text)
     if not found or found[2].lower() not in _UNITS:
         raise UsageError(f"{text!r} is not an amount of memory; write a number and a unit, such as 24GiB, 80GB or 512MiB.")
-    size_bytes = int(Decimal(found[1]) * _UNITS[found[2].lower()])  # a float would round, or overflow
+    size_bytes = int(Fraction(found[1]) * _UNITS[found[2].lower()])  # a float would round
     if size_bytes <= 0:
         raise UsageError(f"{text!r} is not an amount of memory: it has to be above zero.")
     return size_bytes
