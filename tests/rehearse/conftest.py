@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-PROGRAMS = Path(__file__).parent / "programs"
-
 # A card large enough for every small program here, whose cuBLAS workspace and outside memory are an A100's.
 CARD = "sm=80,sms=108,memory=40GiB"
 
@@ -74,3 +72,9 @@ def rehearse(project: Path) -> Rehearse:
         return Rehearsed(done.returncode, result, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def examples() -> Path:
+    """The folder of the examples that the README runs."""
+    return Path(__file__).parents[2] / "examples"

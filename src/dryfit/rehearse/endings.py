@@ -56,8 +56,9 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
             line=error["line"],
         )
     if observed.status:
-        if main is not None and main.ooms and main.ooms[-1]["step"] > main.steps:
-            sentence = f"{program} ended with status {observed.status} after an out-of-memory error in step {main.ooms[-1]['step']}."
+        if main is not None and main.ooms and main.ooms[-1]["steps_done"] == main.steps:
+            where = f"step {main.ooms[-1]['step']}" if main.ooms[-1]["step"] else "the setup"
+            sentence = f"{program} ended with status {observed.status} after an out-of-memory error in {where}."
             return Ending(how="out of memory", sentence=sentence, exit_status=observed.status)
         return Ending(
             how="raised",

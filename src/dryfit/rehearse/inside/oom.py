@@ -23,6 +23,7 @@ def watch(progress: Progress, writer: EventWriter) -> None:
         writer.write(
             "oom",
             step=progress.step,
+            steps_done=progress.steps_done,
             phase=progress.phase,
             device=device,
             requested_bytes=requested_bytes,

@@ -115,3 +115,123 @@ def process_group_exists() -> bool:
     import torch
 
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+# --- values: storages, and kernels of the dispatcher --------------------------------------------------------------
+# Checked on 2.6.0 and 2.14.1. Functions called for every operator are handed out, so that a call costs no import.
+
+
+def storage_identity() -> Callable[[Any], int]:
+    """The function from a tensor to its storage's identity.
+
+    Unlike `tensor.untyped_storage()` it makes no Python object of the storage. From about 2.10 on such an object counts
+    as one more owner for as long as the storage lives, and autograd then adds gradients out of place: more memory.
+    """
+    import torch
+
+    return torch._C._storage_id
+
+
+def storage_reference() -> Callable[[Any], Any]:
+    """The class of weak references to a storage: they keep its identity from being used again, but not its memory."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return StorageWeakRef
+
+
+def host_storage(address: int, size_bytes: int) -> Any:
+    """A CPU storage over bytes of this process that somebody else owns."""
+    import torch
+
+    return torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), size_bytes)
+
+
+def in_backward() -> Callable[[], int]:
+    """A function that gives the number of the backward pass this thread is in, -1 outside one."""
+    import torch
+
+    return torch._C._current_graph_task_id
+
+
+def below_autograd() -> Any:
+    """A context in which operators go straight to the kernels of their device."""
+    import torch
+
+    return torch._C._AutoDispatchBelowAutograd()
+
+
+def without_torch_function() -> Any:
+    """A context in which neither `__torch_function__` nor a mode such as `torch.device("cuda")` is looked at."""
+    import torch
+
+    return torch._C.DisableTorchFunction()
+
+
+def is_capturing() -> bool:
+    """Whether the current stream is being captured into a CUDA graph."""
+    import torch
+
+    return torch._C._cuda_isCurrentStreamCapturing()
+
+
+def cuda_operators(namespace: str) -> list[str]:
+    """Names such as "aten::add.Tensor" of the operators of a namespace with a kernel of their own for CUDA."""
+    import torch
+
+    names: list[str] = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
+    return [name for name in names if name.startswith(f"{namespace}::")]
+
+
+def operator_schema(name: str) -> Any:
+    """The schema of an operator by its full name; raises RuntimeError if there is no such operator."""
+    import torch
+
+    base, _, overload = name.partition(".")
+    return torch._C._get_schema(base, overload)
+
+
+def computed_cuda_kernels() -> Callable[[str], Callable[..., Any]] | None:
+    """The function from an operator's name to its CUDA kernel, called as `kernel(keyset, *args)`; None before 2.9 or so.
+
+    `torch.library.get_kernel` itself is public, the name of what it returns is not.
+    """
+    import torch
+
+    if not hasattr(torch.library, "get_kernel"):
+        return None
+
+    def kernel(name: str) -> Callable[..., Any]:
+        call: Callable[..., Any] = torch.library.get_kernel(name, "CUDA").call_boxed
+        return call
+
+    return kernel
+
+
+def below_backend_select(name: str) -> Callable[..., Any]:
+    """Run operator `name` on the kernels below BackendSelect, called as `run(keyset, *args)`."""
+    import torch
+
+    namespace, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    operator = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+    redispatch = operator._handle.redispatch_boxed
+
+    def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        return redispatch(keyset & below, *args, **kwargs)
+
+    return run
+
+
+def backend_select_operators() -> set[str]:
+    """Names of the operators with a kernel of their own at BackendSelect: those that make tensors from no tensor."""
+    import torch
+
+    return set(torch._C._dispatch_get_registrations_for_dispatch_key("BackendSelect"))
+
+
+def cuda_key() -> Any:
+    """The dispatch key of CUDA kernels."""
+    import torch
+
+    return torch._C.DispatchKey.CUDA

@@ -82,8 +82,12 @@ def make_read_only(target: str) -> None:
         syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), _AT_RECURSIVE, attributes, 32)
     except OSError:
         # Before Linux 5.12 one mount at a time, and the flags that are on must be named again or the kernel says EPERM.
-        kept = os.statvfs(target).f_flag & (NO_SUID | NO_DEV | NO_EXEC)
-        mount("", target, flags=BIND | REMOUNT | READ_ONLY | kept)
+        with open("/old/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            places = [line.split(" ", 5)[4] for line in file]
+        for place in places:
+            if place == target or place.startswith(target + "/"):
+                kept = os.statvfs(place).f_flag & (NO_SUID | NO_DEV | NO_EXEC)
+                mount("", place, flags=BIND | REMOUNT | READ_ONLY | kept)
 
 
 def die_with_parent() -> None:
@@ -113,3 +117,30 @@ def default_signals() -> None:
     for number in (SIGPIPE, SIGXFSZ):
         _libc.signal(number, None)
     _checked(_libc.sigprocmask(_SIG_SETMASK, (ctypes.c_uint64 * 16)(0), None))
+
+
+def internet_socket() -> int:
+    """A file descriptor to ask about and to change network interfaces with."""
+    return _checked(_libc.socket(2, 2 | os.O_CLOEXEC, 0))  # AF_INET, SOCK_DGRAM
+
+
+def interface_requests(request: int, buffer: bytearray) -> int:
+    """Fill the buffer with a `struct ifreq` for each network interface and return how many bytes of it were used."""
+    storage = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    asked = (ctypes.c_long * 2)(len(buffer), ctypes.addressof(storage))  # struct ifconf
+    control = internet_socket()
+    try:
+        _checked(_libc.ioctl(control, ctypes.c_ulong(request), asked))
+    finally:
+        os.close(control)
+    return asked[0] & 0xFFFF_FFFF
+
+
+def signals_that_came(descriptor: int) -> list[int]:
+    """The numbers of the signals that a descriptor of `signal_descriptor` has to tell."""
+    information_bytes = 128  # struct signalfd_siginfo, its number first
+    try:
+        data = os.read(descriptor, 16 * information_bytes)
+    except BlockingIOError:
+        return []
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), information_bytes)]

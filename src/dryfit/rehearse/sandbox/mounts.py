@@ -7,6 +7,7 @@ one in the scratch folder; temporary folders, /dev and /sys are the real ones; w
 from __future__ import annotations
 
 import os
+import stat
 
 from dryfit.rehearse.sandbox import kernel
 
@@ -26,6 +27,7 @@ class Layers:
 
     def __init__(self, places: dict[str, str], unprivileged: bool) -> None:
         self.places = places
+        self.unprivileged = unprivileged
         own_attributes = "userxattr" if unprivileged else "redirect_dir=on"  # linux/Documentation/filesystems/overlayfs
         self.options = [f"{own_attributes},volatile", own_attributes]
         self.folders = 0
@@ -60,7 +62,7 @@ class Layers:
         opened = [os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in (OLD + path, upper, work)]
         try:
             names = [f"{OLD}/proc/self/fd/{number}" for number in opened]
-            same_flags = os.statvfs(OLD + path).f_flag & (kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC)
+            same_flags = os.statvfs(OLD + path).f_flag & (kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC)
             kernel.mount(
                 "dryfit", NEW + path, "overlay", same_flags,
                 f"lowerdir={names[0]},upperdir={names[1]},workdir={names[2]},{options}",
@@ -77,9 +79,8 @@ def copy_attributes(source: str, target: str) -> None:
     if os.geteuid() != found.st_uid:
         try:
             os.chown(target, found.st_uid, found.st_gid)
-        except OSError:  # it will be ours: keep what we may do with it
-            mode = sum(7 * 0o10 ** (2 - n) & (0o444, 0o222, 0o111)[n] for n in ())
-            mode = 0o055 | sum(bit << 6 for bit in (os.R_OK, os.W_OK, os.X_OK) if os.access(source, bit))
+        except OSError:  # it becomes this user's, who may do with it what they may do with the original
+            mode = 0o111 * sum(right for right in (os.R_OK, os.W_OK, os.X_OK) if os.access(source, right))
     os.chmod(target, mode)
     os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
@@ -122,14 +123,17 @@ def plan(mounts: list[str], temporary: list[str], protected: list[str], writable
     """
     steps: dict[str, str] = {}
     for path in mounts:
-        top = "/".join(path.split("/", 2)[:2])
+        top = _top(path)
         if top in (*_KEPT_AS_THEY_ARE, "/proc", "/"):
             continue
-        crowded = sum(is_within(other, top) for other in mounts) > _MANY_MOUNTS
-        if not crowded or any(is_within(folder, path) for folder in protected):
+        if sum(is_within(other, top) for other in mounts) <= _MANY_MOUNTS:
             steps[path] = "cover"
-        else:
-            steps.setdefault(top, "read-only")
+            continue
+        steps[top] = "read-only"
+        inside = [folder for folder in protected if folder != top and is_within(folder, top)]
+        steps.update(dict.fromkeys(inside, "cover"))
+        if any(is_within(path, folder) for folder in inside):
+            steps[path] = "cover"
     for folder in temporary:
         if folder not in protected:
             steps[folder] = "real"
@@ -184,61 +188,50 @@ def enter() -> None:
 
 
 def _place(path: str, steps: dict[str, str], mounts: list[str], layers: Layers | None) -> None:
-    if not os.path.lexists(NEW + path):
-        return  # inside a folder that the program cannot see either
-    if os.path.islink(NEW + path):
-        return
     step = steps.get(path, "cover")
     if path in _KEPT_AS_THEY_ARE or step == "real":
         _bind(path)
-    elif not os.path.isdir(OLD + path):
-        _bind(path, read_only=True)
-    elif step == "cover" and layers is not None:
-        if os.geteuid() == 0 and not layers.options[0].startswith("userxattr"):
-            covered = layers.cover(path)
-        elif any(other != path and is_within(other, path) for other in mounts):
-            # In a user namespace the kernel gives no folder to an overlay that others are mounted in: they might hide
-            # something. So each folder in it gets a layer of its own.
-            _expand(path, steps, mounts, layers)
-            covered = True
-        else:
-            covered = layers.cover(path)
-        if not covered:
-            _bind(path, read_only=True)
-            layers.read_only.append(path)
-    else:
-        _bind(path, read_only=True)
-        if layers is not None:
-            layers.read_only.append(path)
+    elif not os.path.isdir(NEW + path):
+        if os.path.lexists(NEW + path):
+            _bind_read_only(path, layers)
+    elif step == "read-only" or layers is None:
+        _bind_read_only(path, layers)
+    elif layers.unprivileged and any(other != path and is_within(other, path) for other in mounts):
+        # To an overlay in a user namespace the kernel gives no folder that others are mounted in, for they may be
+        # there to hide something. So each folder in it gets a layer of its own.
+        _expand(path, steps, mounts, layers)
+    elif not layers.cover(path):
+        _bind_read_only(path, layers)
 
 
 def _expand(path: str, steps: dict[str, str], mounts: list[str], layers: Layers | None) -> None:
     """Make again, in memory, a folder whose folders each get their own step."""
     entries = sorted(os.scandir(OLD + path), key=lambda entry: entry.name)
     if len(entries) > _MANY_ENTRIES and path != "/":
-        _bind(path, read_only=True)
-        if layers is not None:
-            layers.read_only.append(path)
+        _bind_read_only(path, layers)
         return
     for entry in entries:
         child = f"{path.rstrip('/')}/{entry.name}"
         new = NEW + child
-        if entry.is_symlink():
+        try:
+            kind = entry.stat(follow_symlinks=False).st_mode & 0o170000
+        except OSError:
+            continue  # a dead network mount, say: the program could not reach it either
+        if kind == stat.S_IFLNK:
             os.symlink(os.readlink(entry.path), new)
-        elif entry.is_dir():
+        elif kind == stat.S_IFDIR:
             os.mkdir(new)
             copy_attributes(entry.path, new)
             if child != "/proc" and (path == "/" or child not in steps):
                 _place(child, steps, mounts, layers)
-        elif not _copied(entry.path, new):
+        elif kind != stat.S_IFREG or not _copied(entry.path, new):
             os.close(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            _bind(child, read_only=True)
+            _bind_read_only(child, layers)
     copy_attributes(OLD + path, NEW + path)
 
 
 def _copied(source: str, target: str) -> bool:
-    found = os.stat(source)
-    if found.st_mode & 0o170000 != 0o100000 or found.st_size > _SMALL_FILE_BYTES or not os.access(source, os.R_OK):
+    if os.stat(source).st_size > _SMALL_FILE_BYTES or not os.access(source, os.R_OK):
         return False
     with open(source, "rb") as original, open(target, "wb") as copy:
         copy.write(original.read())
@@ -246,11 +239,22 @@ def _copied(source: str, target: str) -> bool:
     return True
 
 
-def _bind(path: str, read_only: bool = False) -> None:
+def _bind(path: str) -> None:
+    kernel.mount(OLD + path, NEW + path, flags=kernel.BIND | kernel.RECURSIVE)
+
+
+def _bind_read_only(path: str, layers: Layers | None) -> None:
     try:
-        kernel.mount(OLD + path, NEW + path, flags=kernel.BIND | kernel.RECURSIVE)
-        if read_only:
-            kernel.make_read_only(NEW + path)
-    except OSError as error:
-        if error.errno not in (2, 13):  # gone, or not ours to see: then it is an empty folder
-            raise
+        _bind(path)
+    except OSError:
+        return  # not ours to see: what is there is empty, or the layer of the folder around it
+    try:
+        kernel.make_read_only(NEW + path)
+    except OSError:
+        kernel.detach(NEW + path)
+    if layers is not None and os.path.isdir(NEW + path):
+        layers.read_only.append(path)
+
+
+def _top(path: str) -> str:
+    return "/".join(path.split("/", 2)[:2])

@@ -7,51 +7,62 @@ so that its identity is not used again, while its memory on the card goes back t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
+
+import torch
 
 from dryfit.rehearse.inside import torch_private
 
-if TYPE_CHECKING:
-    import torch
-
 SMALL_BYTES = 1 << 20
-"""The virtual card backs allocations up to this size with memory, and copies up to this size are real."""
+"""The virtual card keeps the bytes of copies up to this size; nothing larger is ever known."""
+
+storage_identity = torch_private.storage_identity()
+_refer_to = torch_private.storage_reference()
 
 
 class KnownStorages:
-    """The known storages of this process, by identity.
+    """The known storages of this process.
 
     Example:
         known = KnownStorages()
         known.remember(torch.zeros(4, device="cuda"), assumed=False)
 
-    `assumed` holds those whose bytes are a stand-in (or were computed from one): consistent, but not true.
+    `assumed` holds those whose bytes are a stand-in, or were computed from one: consistent, but not true.
     """
 
     __slots__ = ("_purge_at", "assumed", "references")
 
     def __init__(self) -> None:
-        self.references: dict[int, torch_private.StorageReference] = {}
+        self.references: dict[int, Any] = {}
         self.assumed: set[int] = set()
         self._purge_at = 4096
 
     def remember(self, tensor: torch.Tensor, *, assumed: bool) -> None:
-        """The whole storage of `tensor` is known from here on."""
-        identity = torch_private.storage_identity(tensor)
+        """Take the whole storage of `tensor` as known from here on."""
+        identity = storage_identity(tensor)
         if identity not in self.references:
             if len(self.references) >= self._purge_at:
                 self._purge()
-            self.references[identity] = torch_private.refer_to_storage(tensor)
+            self.references[identity] = _refer_to(tensor.untyped_storage())
         if assumed:
             self.assumed.add(identity)
         else:
             self.assumed.discard(identity)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Something unknown was written into the storage of `tensor`."""
-        identity = torch_private.storage_identity(tensor)
+        """Take the storage of `tensor` as unknown: something unknown was written into it."""
+        identity = storage_identity(tensor)
         if self.references.pop(identity, None) is not None:
             self.assumed.discard(identity)
+
+    def is_true(self, tensor: torch.Tensor) -> bool:
+        """Whether the bytes of `tensor` are those a card would have."""
+        identity = storage_identity(tensor)
+        return (identity in self.references and identity not in self.assumed) or tensor.numel() == 0
+
+    def is_assumed(self, tensor: torch.Tensor) -> bool:
+        """Whether the bytes of `tensor` are a stand-in."""
+        return storage_identity(tensor) in self.assumed
 
     def _purge(self) -> None:
         for identity in [i for i, reference in self.references.items() if reference.expired()]:
@@ -61,10 +72,11 @@ class KnownStorages:
         self._purge_at = max(4096, 2 * len(self.references))
 
 
-def covers_its_storage(tensor: torch.Tensor) -> bool:
-    """Whether writing every element of `tensor` writes every byte of its storage."""
+def fills_its_storage(tensor: torch.Tensor) -> bool:
+    """Whether writing every element of `tensor` writes every byte of a small storage."""
     return (
-        tensor.storage_offset() == 0
+        tensor.nbytes <= SMALL_BYTES
+        and tensor.storage_offset() == 0
         and tensor.nbytes >= tensor.untyped_storage().nbytes()
-        and torch_private.is_dense(tensor)
+        and torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
     )

@@ -1,0 +1,110 @@
+"""How long a rehearsal takes, as medians of several whole processes: `python benchmarks/run.py [--repeat 5]`.
+
+Prints one line per claim of the README:
+
+    dryfit --help, import dryfit          the front door
+    GPT-2 example                         `dryfit run` of it, against the import time of its own imports
+    70B-sized model                       three steps, beyond imports
+    hooks and values                      a step in a rehearsal, against the bare virtual step
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+CARD = ("--gpu", "a100-80gb")
+
+
+def median_seconds(measure: Callable[[], float], repeat: int) -> float:
+    return statistics.median(measure() for _ in range(repeat))
+
+
+def process_seconds(*words: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def rehearsal(*words: str) -> dict[str, object]:
+    done = subprocess.run([sys.executable, "-m", "dryfit", "run", "--json", *words], check=True, capture_output=True)
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+def step_milliseconds(prelude: str, example: str, *arguments: str) -> float:
+    """The median time of steps 3 and later of an example, timed by itself inside the process."""
+    code = f"{prelude}\nimport runpy, sys, time, torch\n" + _TIMED.format(path=str(EXAMPLES / example), argv=list(arguments))
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found = re.search(r"median step ([\d.]+) ms", done.stderr)
+    assert found, done.stderr
+    return float(found[1])
+
+
+_TIMED = """
+times = []
+real = torch.optim.AdamW.step
+def step(self, *args, **kwargs):
+    out = real(self, *args, **kwargs)
+    times.append(time.perf_counter())
+    return out
+torch.optim.AdamW.step = step
+sys.argv = [{path!r}, *{argv!r}]
+runpy.run_path({path!r}, run_name="__main__")
+import statistics
+gaps = [b - a for a, b in zip(times[2:], times[3:])]
+print(f"median step {{1000 * statistics.median(gaps):.2f}} ms", file=sys.stderr)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    repeat = parser.parse_args().repeat
+
+    bare = median_seconds(lambda: process_seconds("-c", "pass"), repeat)
+    print(f"bare Python                      {1000 * bare:8.0f} ms")
+    print(f"import dryfit                    {1000 * (median_seconds(lambda: process_seconds('-c', 'import dryfit'), repeat) - bare):8.0f} ms beyond it")
+    print(f"dryfit --help                    {1000 * median_seconds(lambda: process_seconds('-m', 'dryfit', '--help'), repeat):8.0f} ms")
+
+    imports = median_seconds(lambda: process_seconds("-c", "import torch"), repeat)
+    gpt2 = median_seconds(lambda: process_seconds("-m", "dryfit", "run", *CARD, str(EXAMPLES / "gpt2.py")), repeat)
+    print(f"import torch                     {imports:8.2f} s")
+    print(f"dryfit run examples/gpt2.py      {gpt2:8.2f} s, {gpt2 - imports:.2f} s beyond its import")
+
+    llama_imports = "import torch, transformers; from transformers import LlamaConfig, LlamaForCausalLM"
+    imports = median_seconds(lambda: process_seconds("-c", llama_imports), repeat)
+    words = ("-m", "dryfit", "run", "--gpu", "h100", "--memory", "2000GB", "--steps", "3", str(EXAMPLES / "llama_70b.py"))
+    llama = median_seconds(lambda: process_seconds(*words), repeat)
+    print(f"import transformers' Llama       {imports:8.2f} s")
+    print(f"three steps of the 70B model     {llama:8.2f} s, {llama - imports:.2f} s beyond its imports")
+
+    virtual = "import dryfit; dryfit.virtual('h100', memory_bytes=2 * 10**12)"
+    for example, arguments in (("gpt2.py", ("--steps", "30")), ("llama_70b.py", ("--size", "8b", "--steps", "12"))):
+        times = {}
+        for name, prelude in (("bare", virtual), ("hooks", _HOOKS.format(values=False)), ("hooks and values", _HOOKS.format(values=True))):
+            times[name] = median_seconds(lambda p=prelude: step_milliseconds(p, example, *arguments), max(1, repeat // 2))  # type: ignore[misc]
+        line = ", ".join(f"{name} {ms:.1f} ms" for name, ms in times.items())
+        print(f"one step of {example:<20} {line}")
+
+
+# The hooks in an interpreter of its own, as a rehearsed process has them.
+_HOOKS = """
+import os, tempfile, dryfit
+dryfit.virtual('h100', memory_bytes=2 * 10**12)
+from dryfit.rehearse.events import ORDERS_VARIABLE, Orders
+os.environ[ORDERS_VARIABLE] = Orders(folder=tempfile.mkdtemp(), steps=0, values={values}).to_text()
+from dryfit.rehearse.inside import bootstrap
+bootstrap.start()
+"""
+
+if __name__ == "__main__":
+    main()

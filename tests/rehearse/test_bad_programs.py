@@ -1,0 +1,165 @@
+"""Whatever is wrong with the program or the request ends in one clear sentence and the documented exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = """
+import torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "sentence"),
+    [
+        (
+            "import torch\nfor x in range(3) print(x)\n",
+            2,
+            "train.py failed before its first optimiser step: SyntaxError: ",
+        ),
+        (
+            "import torch\ntorch.ones(1, device='cuda')\nraise ValueError('no data')\n",
+            2,
+            "train.py failed before its first optimiser step: ValueError: no data (",
+        ),
+        (
+            TRAIN + "step()\nstep()\nraise RuntimeError('bad batch')\n",
+            2,
+            "train.py failed after 2 optimiser steps: RuntimeError: bad batch (",
+        ),
+        ("print('hello')\n", 2, "train.py ended without importing torch, so there is nothing to measure."),
+        (
+            "import torch\ntorch.ones(3)\n",
+            2,
+            "train.py ended without putting anything on the card; check that it trains on device 'cuda'",
+        ),
+        ("import torch, sys\ntorch.ones(1, device='cuda')\nsys.exit(7)\n", 2, "train.py ended with status 7"),
+        (
+            TRAIN + "step()\nimport ctypes\nctypes.string_at(0)\n",
+            2,
+            "train.py crashed after 1 optimiser step with SIGSEGV (",
+        ),
+        (TRAIN + "step()\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", 2, "train.py crashed after 1"),
+        ("import no_such_package\n", 2, "ModuleNotFoundError: No module named 'no_such_package'"),
+    ],
+    ids=["syntax", "raises-early", "raises-late", "no-torch", "cpu", "status", "segfault", "killed", "missing-package"],
+)
+def test_a_program_that_fails(rehearse: Any, program: str, code: int, sentence: str) -> None:
+    done = rehearse(program)
+    assert done.code == code, done.stderr
+    assert sentence in done.result["ending"]["sentence"]
+    assert done.result["verdict"] == "unknown"
+    assert done.result["exit_code"] == code
+
+
+def test_where_it_failed_is_a_line_of_the_program(rehearse: Any, project: Path) -> None:
+    done = rehearse("import torch\n\ndef train():\n    torch.ones(2, device='cuda') @ torch.ones(3, device='cuda')\ntrain()\n")
+    assert (Path(done.result["ending"]["file"]).name, done.result["ending"]["line"]) == ("train.py", 4)
+    crashed = rehearse("import torch, ctypes\ntorch.ones(1, device='cuda')\nctypes.string_at(0)\n")
+    assert (Path(crashed.result["ending"]["file"]).name, crashed.result["ending"]["line"]) == ("train.py", 3)
+
+
+def test_steps_before_a_crash_still_count(rehearse: Any) -> None:
+    done = rehearse(TRAIN + "step()\nstep()\nimport os\nos._exit(1)\n", options=("--steps", "all"))
+    assert done.result["steps"] == 2
+    assert done.result["peak_reserved_bytes"] > 0
+    assert "The process left no last word" in " ".join(done.result["notes"])
+
+
+def test_the_time_limit(rehearse: Any) -> None:
+    done = rehearse("import torch\nx = torch.ones(1, device='cuda')\nwhile True: pass\n", options=("--seconds", "4"))
+    assert done.code == 3
+    assert done.result["ending"]["sentence"] == (
+        "train.py was stopped before its first optimiser step, at the limit of 4 seconds; --seconds sets another."
+    )
+    assert done.result["peak_reserved_bytes"] == 2 << 20
+
+
+def test_the_time_limit_reaches_a_program_without_torch_and_one_that_ignores_signals(rehearse: Any) -> None:
+    program = "import signal\nfor s in (15, 2, 41): signal.signal(s, signal.SIG_IGN)\nwhile True: pass\n"
+    done = rehearse(program, options=("--seconds", "1"))
+    assert done.code == 3
+    assert "at the limit of 1 seconds" in done.result["ending"]["sentence"]
+
+
+def test_the_limit_on_host_memory(rehearse: Any) -> None:
+    program = "import torch, time\nx = torch.ones(1, device='cuda')\nhog = torch.ones(3 << 28)\ntime.sleep(30)\n"
+    done = rehearse(program, options=("--host-memory", "2GiB"))
+    assert done.code == 3
+    assert "it held more than 2.00 GiB of this machine's memory; --host-memory sets" in done.result["ending"]["sentence"]
+
+
+def test_ctrl_c(project: Path) -> None:
+    (project / "train.py").write_text("import torch\nx = torch.ones(1, device='cuda')\nprint('up', flush=True)\nwhile True: pass\n")
+    command = [sys.executable, "-m", "dryfit", "run", "--json", "--gpu", "t4", "train.py"]
+    running = subprocess.Popen(
+        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stderr is not None
+    while "up" not in running.stderr.readline():
+        pass
+    os.killpg(running.pid, signal.SIGINT)
+    out, _ = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "by Ctrl-C." in out
+
+
+def test_nothing_is_left_running(project: Path) -> None:
+    marker = f"dryfit-orphan-{os.getpid()}"
+    (project / "train.py").write_text(
+        "import subprocess, sys, torch\n"
+        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{marker}'], start_new_session=True)\n"
+        "raise SystemExit(0)\n"
+    )
+    subprocess.run([sys.executable, "-m", "dryfit", "run", "--gpu", "t4", "train.py"], cwd=project, capture_output=True)
+    time.sleep(0.2)
+    listed = [p for p in Path("/proc").glob("[0-9]*/cmdline") if marker.encode() in _read(p)]
+    assert listed == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["missing.py"], "There is no file missing.py"),
+        (["--gpu", "rtx-9999", "x.py"], "rtx-9999"),
+        (["--gpu", "t4", "--memory", "lots", "x.py"], "'lots' is not an amount of memory"),
+        (["--gpu", "t4", "--memory", "1MiB", "x.py"], "1.00 MiB"),
+        (["--gpu", "t4", "--memory", "9999999TiB", "x.py"], "TiB"),
+        (["--steps", "0", "x.py"], "--steps 0 is neither a number of optimiser steps, 1 or more, nor `all`."),
+        (["--steps", "few", "x.py"], "--steps few is neither"),
+        (["--seconds", "-1", "x.py"], "--seconds -1 leaves no time to run the program"),
+        ([], "There is no program to run"),
+    ],
+)
+def test_a_wrong_request(project: Path, words: list[str], sentence: str) -> None:
+    (project / "x.py").write_text("")
+    done = subprocess.run([sys.executable, "-m", "dryfit", "run", *words], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert sentence in last_line(done.stderr)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
