@@ -1,0 +1,277 @@
+// Allocation: device memory in pages of 2 MiB up to the card's usable memory, the driver's asynchronous pool, managed
+// memory, and pinned host memory.
+#include "card.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define POOL_STEP (32 * MIB)   // by how much the driver's pool grows: a guess, and counted as one
+#define POOL_ROUND 512
+
+Ranges device_ranges;
+static Ranges pinned_ranges;
+enum { PINNED_HERE, REGISTERED };   // the kinds of those
+
+static size_t used[MAX_DEVICES], peak_used[MAX_DEVICES];   // as the driver counts them, without `outside_bytes`
+static struct {
+  size_t used, peak_used, reserved, peak_reserved;
+} pools[MAX_DEVICES];
+
+// ---- counting -------------------------------------------------------------------------------------------------------
+bool take_memory(int device, size_t bytes) {
+  if (bytes > usable_bytes() - used[device]) return false;
+  used[device] += bytes;
+  if (used[device] > peak_used[device]) peak_used[device] = used[device];
+  return true;
+}
+void give_memory_back(int device, size_t bytes) { used[device] -= bytes; }
+
+static size_t locked_read(const size_t *value) {
+  lock_card();
+  size_t now = *value;
+  unlock_card();
+  return now;
+}
+bool is_a_device(int device) { return device >= 0 && device < MAX_DEVICES; }
+size_t used_bytes(int device) { return is_a_device(device) ? locked_read(&used[device]) : 0; }
+size_t free_bytes(int device) { return usable_bytes() - used_bytes(device); }
+
+EXPORT size_t dryfit_used_bytes(int device) { return used_bytes(device); }
+EXPORT size_t dryfit_peak_used_bytes(int device) { return is_a_device(device) ? locked_read(&peak_used[device]) : 0; }
+EXPORT void dryfit_reset_peak_used(int device) {
+  if (!is_a_device(device)) return;
+  lock_card();
+  peak_used[device] = used[device];
+  unlock_card();
+}
+
+// ---- device memory --------------------------------------------------------------------------------------------------
+size_t pages(size_t size) { return size ? ROUND_UP(size, DEVICE_PAGE) : DEVICE_PAGE; }
+
+static int place(void **out, size_t size, int device, int kind, size_t cost) {   // with the lock held
+  if (size > SIZE_MAX - DEVICE_PAGE || !take_memory(device, cost)) return OUT_OF_MEMORY;
+  uintptr_t base = take_addresses(pages(size));
+  if (!base) {
+    give_memory_back(device, cost);
+    return OUT_OF_MEMORY;
+  }
+  insert_range(&device_ranges, (Range){.base = base, .size = size, .device = device, .kind = kind});
+  *out = (void *)base;
+  return OK;
+}
+
+int allocate(void **out, size_t size, int device) {
+  lock_card();
+  int status = place(out, size, device, BY_MALLOC, ROUND_UP(size, DEVICE_PAGE));
+  unlock_card();
+  return status;
+}
+
+// Managed memory lives where it was last touched, and nothing touches it here.
+int allocate_managed(void **out, size_t size, int device) {
+  UNFAITHFUL("cudaMallocManaged");
+  lock_card();
+  int status = place(out, size, device, BY_MANAGED, 0);
+  unlock_card();
+  return status;
+}
+
+static int allocate_from_pool(void **out, size_t size, int device) {
+  UNFAITHFUL("cudaMallocAsync");
+  lock_card();
+  size_t rounded = ROUND_UP(size, POOL_ROUND), want = ROUND_UP(pools[device].used + rounded, POOL_STEP);
+  size_t growth = want > pools[device].reserved ? want - pools[device].reserved : 0;
+  int status = rounded < size ? OUT_OF_MEMORY : place(out, size, device, BY_POOL, growth);
+  if (status == OK) {
+    pools[device].used += rounded;
+    pools[device].reserved += growth;
+    if (pools[device].used > pools[device].peak_used) pools[device].peak_used = pools[device].used;
+    if (pools[device].reserved > pools[device].peak_reserved) pools[device].peak_reserved = pools[device].reserved;
+  }
+  unlock_card();
+  return status;
+}
+
+int release(void *p) {
+  if (!p) return OK;
+  lock_card();
+  int i = find_base(&device_ranges, (uintptr_t)p);
+  bool known = i >= 0 && device_ranges.at[i].kind != BY_MAPPING;
+  if (known) {
+    Range range = remove_range(&device_ranges, i);
+    if (range.kind == BY_MALLOC) give_memory_back(range.device, ROUND_UP(range.size, DEVICE_PAGE));
+    if (range.kind == BY_POOL) pools[range.device].used -= ROUND_UP(range.size, POOL_ROUND);
+    madvise(p, pages(range.size), MADV_DONTNEED);
+    give_addresses_back(range.base, pages(range.size));
+  }
+  unlock_card();
+  return known ? OK : INVALID_VALUE;
+}
+
+EXPORT int cudaMalloc(void **out, size_t size) { return allocate(out, size, current_device()); }
+EXPORT int cudaMallocManaged(void **out, size_t size, unsigned flags) {
+  return allocate_managed(out, size, current_device());
+}
+EXPORT int cudaFree(void *p) { return release(p); }
+EXPORT int cudaMemGetInfo(size_t *free, size_t *total) {
+  *free = free_bytes(current_device());
+  *total = card()->memory_bytes;
+  return OK;
+}
+
+// ---- the asynchronous pool (PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync) ------------------------------------------
+static int pool_device(const void *pool) {
+  size_t index = ((uintptr_t)pool - (uintptr_t)pools) / sizeof pools[0];
+  return index < MAX_DEVICES ? (int)index : current_device();
+}
+EXPORT int cudaMallocAsync(void **out, size_t size, void *stream) {
+  return allocate_from_pool(out, size, current_device());
+}
+EXPORT int cudaMallocFromPoolAsync(void **out, size_t size, void *pool, void *stream) {
+  return allocate_from_pool(out, size, pool_device(pool));
+}
+EXPORT int cudaFreeAsync(void *p, void *stream) { return release(p); }
+EXPORT int cudaDeviceGetDefaultMemPool(void **pool, int device) {
+  if (!is_a_device(device)) return INVALID_DEVICE;
+  *pool = &pools[device];
+  return OK;
+}
+EXPORT int cudaDeviceGetMemPool(void **pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
+
+enum { RELEASE_THRESHOLD = 4, POOL_RESERVED, POOL_PEAK_RESERVED, POOL_USED, POOL_PEAK_USED };   // cudaMemPoolAttr
+EXPORT int cudaMemPoolGetAttribute(void *pool, int attribute, void *value) {
+  int device = pool_device(pool);
+  lock_card();
+  switch (attribute) {
+    case RELEASE_THRESHOLD: *(uint64_t *)value = UINT64_MAX; break;
+    case POOL_RESERVED: *(uint64_t *)value = pools[device].reserved; break;
+    case POOL_PEAK_RESERVED: *(uint64_t *)value = pools[device].peak_reserved; break;
+    case POOL_USED: *(uint64_t *)value = pools[device].used; break;
+    case POOL_PEAK_USED: *(uint64_t *)value = pools[device].peak_used; break;
+    default: *(int *)value = 1;   // the three kinds of reuse are on
+  }
+  unlock_card();
+  return OK;
+}
+EXPORT int cudaMemPoolSetAttribute(void *pool, int attribute, void *value) {
+  int device = pool_device(pool);
+  lock_card();
+  if (attribute == POOL_PEAK_RESERVED) pools[device].peak_reserved = pools[device].reserved;
+  if (attribute == POOL_PEAK_USED) pools[device].peak_used = pools[device].used;
+  unlock_card();
+  return OK;
+}
+EXPORT int cudaMemPoolTrimTo(void *pool, size_t keep) {
+  int device = pool_device(pool);
+  lock_card();
+  size_t want = ROUND_UP(pools[device].used, POOL_STEP);
+  if (want < keep) want = keep;
+  if (want < pools[device].reserved) {
+    give_memory_back(device, pools[device].reserved - want);
+    pools[device].reserved = want;
+  }
+  unlock_card();
+  return OK;
+}
+
+// ---- pinned host memory: pages that large copies never touch, so it costs nothing --------------------------------------
+int pinned_allocate(void **out, size_t size) {
+  size_t mapped = ROUND_UP(size ? size : 1, HOST_PAGE);
+  void *p = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return OUT_OF_MEMORY;
+  lock_card();
+  insert_range(&pinned_ranges, (Range){.base = (uintptr_t)p, .size = mapped, .kind = PINNED_HERE});
+  unlock_card();
+  *out = p;
+  return OK;
+}
+static int unpin(void *p, int kind) {
+  if (!p) return OK;
+  lock_card();
+  int i = find_base(&pinned_ranges, (uintptr_t)p);
+  bool known = i >= 0 && pinned_ranges.at[i].kind == kind;
+  Range range = {0};
+  if (known) range = remove_range(&pinned_ranges, i);
+  unlock_card();
+  if (known && kind == PINNED_HERE) munmap(p, range.size);
+  return known ? OK : INVALID_VALUE;
+}
+EXPORT int cudaHostAlloc(void **out, size_t size, unsigned flags) { return pinned_allocate(out, size); }
+EXPORT int cudaMallocHost(void **out, size_t size) { return pinned_allocate(out, size); }
+EXPORT int cudaFreeHost(void *p) { return unpin(p, PINNED_HERE); }
+EXPORT int cudaHostGetDevicePointer(void **out, void *p, unsigned flags) {
+  *out = p;
+  return OK;
+}
+EXPORT int cudaHostRegister(void *p, size_t size, unsigned flags) {
+  lock_card();
+  insert_range(&pinned_ranges, (Range){.base = (uintptr_t)p, .size = size, .kind = REGISTERED});
+  unlock_card();
+  return OK;
+}
+EXPORT int cudaHostUnregister(void *p) { return unpin(p, REGISTERED); }
+
+bool owns_pages(const void *p) {   // may their contents be dropped?
+  if (is_device(p)) return true;
+  lock_card();
+  int i = find_range(&pinned_ranges, (uintptr_t)p);
+  bool ours = i >= 0 && pinned_ranges.at[i].kind == PINNED_HERE;
+  unlock_card();
+  return ours;
+}
+
+// ---- what a pointer points to -----------------------------------------------------------------------------------------
+int kind_of_memory(const void *p, Range *range) {
+  int kind = MEMORY_PAGEABLE;
+  *range = (Range){.base = (uintptr_t)p, .device = current_device()};
+  lock_card();
+  if (is_device(p)) {
+    kind = MEMORY_DEVICE;
+    int i = find_range(&device_ranges, (uintptr_t)p);
+    if (i >= 0) {
+      *range = device_ranges.at[i];
+      if (range->kind == BY_MANAGED) kind = MEMORY_MANAGED;
+    }
+  } else {
+    int i = find_range(&pinned_ranges, (uintptr_t)p);
+    if (i >= 0) {
+      *range = pinned_ranges.at[i];
+      kind = MEMORY_PINNED;
+    }
+  }
+  unlock_card();
+  return kind;
+}
+EXPORT int cudaPointerGetAttributes(void *out, const void *p) {
+  struct {
+    int type, device;
+    const void *device_pointer, *host_pointer;
+  } *attributes = out;   // CUDA 13's grew at its end only
+  Range range;
+  int kind = kind_of_memory(p, &range);
+  attributes->type = kind;
+  attributes->device = kind == MEMORY_PAGEABLE ? -2 : range.device;   // cudaInvalidDeviceId
+  attributes->device_pointer = kind == MEMORY_PAGEABLE ? NULL : p;
+  attributes->host_pointer = kind == MEMORY_DEVICE ? NULL : p;
+  return OK;
+}
+
+// ---- memory of another process: its size is known, its bytes are not -----------------------------------------------------
+typedef struct {
+  uintptr_t base;
+  size_t size;
+  char rest[48];
+} IpcHandle;
+EXPORT int cudaIpcGetMemHandle(IpcHandle *handle, void *p) {
+  Range range;
+  if (kind_of_memory(p, &range) != MEMORY_DEVICE) return INVALID_VALUE;
+  *handle = (IpcHandle){.base = range.base, .size = range.size};
+  return OK;
+}
+EXPORT int cudaIpcOpenMemHandle(void **out, IpcHandle handle, unsigned flags) {
+  lock_card();
+  int status = place(out, handle.size, current_device(), BY_OTHER_PROCESS, 0);
+  unlock_card();
+  return status;
+}
+EXPORT int cudaIpcCloseMemHandle(void *p) { return release(p); }

@@ -1,0 +1,414 @@
+// NCCL. A process alone (alone=1, as `--world N` makes it) is one rank of a world whose other ranks hold the same values
+// and make the same calls. Otherwise the other ranks are real processes on this host, and payloads up to 64 KiB pass
+// between them, so that scripts agree with each other; larger ones are never looked at.
+#include "card.h"
+#include "ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5, REMOTE_ERROR = 6 };   // ncclResult_t
+enum { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, TYPES };
+static const size_t type_bytes[TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+
+typedef struct {
+  int ranks, rank, device, splits;
+  uint64_t key;
+  World *world;   // NULL: alone
+} Comm;
+typedef struct {
+  char bytes[128];
+} UniqueId;   // passed by value
+
+// ---- communicators --------------------------------------------------------------------------------------------------------
+static int join(Comm **out, int ranks, int rank, uint64_t key) {
+  Comm *comm = calloc(1, sizeof *comm);
+  if (!comm) return SYSTEM_ERROR;
+  *comm = (Comm){.ranks = ranks, .rank = rank, .device = current_device(), .key = key};
+  bool alone = card()->alone || !key || ranks < 2;
+  if (!alone && !(comm->world = meet(key, ranks, rank))) {
+    free(comm);
+    return SYSTEM_ERROR;
+  }
+  *out = comm;
+  return OK;
+}
+static uint64_t key_of(const UniqueId *id) {
+  uint64_t key;
+  memcpy(&key, id, sizeof key);
+  return key;
+}
+EXPORT int ncclGetUniqueId(UniqueId *id) {
+  memset(id, 0, sizeof *id);
+  return getrandom(id, sizeof(uint64_t), 0) == sizeof(uint64_t) ? OK : SYSTEM_ERROR;
+}
+EXPORT int ncclCommInitRank(Comm **comm, int ranks, UniqueId id, int rank) { return join(comm, ranks, rank, key_of(&id)); }
+EXPORT int ncclCommInitRankConfig(Comm **comm, int ranks, UniqueId id, int rank, void *config) {
+  return join(comm, ranks, rank, key_of(&id));
+}
+EXPORT int ncclCommInitRankScalable(Comm **comm, int ranks, int rank, int ids, const UniqueId *id, void *config) {
+  return join(comm, ranks, rank, key_of(id));
+}
+EXPORT int ncclCommInitAll(Comm **comms, int count, const int *devices) {   // all ranks in this process
+  for (int i = 0; i < count; i++) {
+    int status = join(&comms[i], count, i, 0);
+    if (status != OK) return status;
+    comms[i]->device = devices ? devices[i] : i;
+  }
+  return OK;
+}
+EXPORT int ncclCommSplit(Comm *from, int color, int key, Comm **comm, void *config) {
+  int mine[2] = {color, key}, ranks = 0, rank = 0;
+  const char *all = from->world ? exchange(from->world, mine, sizeof mine) : NULL;
+  if (from->world && !all) return REMOTE_ERROR;
+  from->splits++;
+  *comm = NULL;
+  if (color < 0) return OK;   // NCCL_SPLIT_NOCOLOR
+  if (!all) return join(comm, from->ranks, from->rank, 0);
+  for (int r = 0; r < from->ranks; r++) {
+    int other[2];
+    memcpy(other, all + (size_t)r * PAYLOAD, sizeof other);
+    if (other[0] != color) continue;
+    ranks++;
+    rank += other[1] < key || (other[1] == key && r < from->rank);
+  }
+  uint64_t of_group = (from->key ^ ((uint64_t)(color + 1) << 40)) * 0x9E3779B97F4A7C15u + (uint64_t)from->splits;
+  return join(comm, ranks, rank, of_group);
+}
+EXPORT int ncclCommDestroy(Comm *comm) {
+  if (comm) leave(comm->world);
+  free(comm);
+  return OK;
+}
+EXPORT int ncclCommAbort(Comm *comm) { return OK; }   // other threads may still be using it: it stays
+EXPORT int ncclCommCount(const Comm *comm, int *count) {
+  *count = comm->ranks;
+  return OK;
+}
+EXPORT int ncclCommUserRank(const Comm *comm, int *rank) {
+  *rank = comm->rank;
+  return OK;
+}
+EXPORT int ncclCommCuDevice(const Comm *comm, int *device) {
+  *device = comm->device;
+  return OK;
+}
+EXPORT int ncclCommGetAsyncError(Comm *comm, int *error) {
+  *error = OK;
+  return OK;
+}
+static int no_elastic_worlds(const char *call) {
+  fail("%s changes a running NCCL world, which the virtual card cannot do; start the program with its final ranks.", call);
+  return INVALID_USAGE;
+}
+EXPORT int ncclCommShrink(Comm *from, int *excluded, int count, Comm **comm, void *config, int flags) {
+  return no_elastic_worlds("ncclCommShrink");
+}
+EXPORT int ncclCommGrow(Comm *from, int ranks, const UniqueId *id, int rank, Comm **comm, void *config) {
+  return no_elastic_worlds("ncclCommGrow");
+}
+EXPORT int ncclCommWindowRegister(Comm *comm, void *buffer, size_t bytes, void **window, int flags) {
+  *window = new_handle();
+  return OK;
+}
+EXPORT int ncclMemAlloc(void **out, size_t bytes) { return allocate(out, bytes, current_device()); }
+EXPORT int ncclMemFree(void *p) { return release(p); }
+
+EXPORT int ncclGetVersion(int *version) {
+  int (*real)(int *) = (int (*)(int *))function_of("libnccl.so.2", "ncclGetVersion");
+  if (!real || real == ncclGetVersion || real(version) != OK) *version = 22703;   // 2.27.3
+  return OK;
+}
+EXPORT const char *ncclGetErrorString(int status) {
+  switch (status) {
+    case OK: return "no error";
+    case SYSTEM_ERROR: return "the ranks did not meet";
+    case REMOTE_ERROR: return "another rank did not come";
+    default: return "invalid usage";
+  }
+}
+EXPORT const char *ncclGetLastError(Comm *comm) { return last_failure(); }
+
+// ---- what every rank brought to a collective call ---------------------------------------------------------------------------
+typedef struct {
+  const char *at;   // NULL: too much to pass, nobody knows
+  size_t stride;    // 0: alone, and everybody brought the same
+} Parts;
+static int gather_parts(Comm *comm, const void *mine, size_t bytes, Parts *parts) {
+  *parts = (Parts){0};
+  if (bytes > PAYLOAD) return OK;
+  if (!comm->world) {
+    *parts = (Parts){mine, 0};
+    return OK;
+  }
+  *parts = (Parts){exchange(comm->world, mine, bytes), PAYLOAD};
+  return parts->at ? OK : REMOTE_ERROR;
+}
+static const char *part_of(const Parts *parts, int rank) { return parts->at + (size_t)rank * parts->stride; }
+
+// ---- reductions -------------------------------------------------------------------------------------------------------------
+enum { SUM, PRODUCT, MAXIMUM, MINIMUM, AVERAGE, FIRST_CUSTOM };   // ncclRedOp_t
+#define MAX_CUSTOM 64
+static double custom_scale[MAX_CUSTOM];
+static _Atomic unsigned customs;
+
+static float half_to_float(uint16_t h, int type) {
+  uint32_t bits;
+  if (type == BFLOAT16) {
+    bits = (uint32_t)h << 16;
+  } else {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
+    if (exponent == 0) {
+      float small = (float)fraction / 16777216.0f;   // a subnormal counts in units of 2^-24
+      return sign ? -small : small;
+    }
+    bits = sign | (exponent == 31 ? 0x7f800000 : (exponent + 112) << 23) | fraction << 13;
+  }
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+static uint16_t float_to_half(float f, int type) {   // to nearest, ties to even
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  if (type == BFLOAT16) return f != f ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  uint16_t sign = bits >> 16 & 0x8000;
+  float size = f < 0 ? -f : f;
+  if (f != f) return sign | 0x7e00;
+  if (size >= 65520) return sign | 0x7c00;
+  if (size < 6.103515625e-05f) {   // below the smallest normal number
+    float units = size * 16777216.0f;
+    uint16_t whole = (uint16_t)units;
+    float rest = units - (float)whole;
+    return sign | (uint16_t)(whole + (rest > 0.5f || (rest == 0.5f && (whole & 1))));
+  }
+  uint32_t magnitude = (bits & 0x7fffffff) - (112u << 23);
+  return sign | (uint16_t)((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13);
+}
+
+#define COMBINE(type, v, w) (op == PRODUCT ? (type)((v) * (w)) : op == MAXIMUM ? ((w) > (v) ? (w) : (v)) \
+                             : op == MINIMUM ? ((w) < (v) ? (w) : (v)) : (type)((v) + (w)))
+#define REDUCE(type)                                                    \
+  for (size_t i = 0; i < n; i++) {                                      \
+    type v, w;                                                          \
+    memcpy(&v, part_of(parts, 0) + skip + i * sizeof v, sizeof v);      \
+    for (int r = 1; r < ranks; r++) {                                   \
+      memcpy(&w, part_of(parts, r) + skip + i * sizeof w, sizeof w);    \
+      v = COMBINE(type, v, w);                                          \
+    }                                                                   \
+    if (op == AVERAGE) v = (type)(v / (type)ranks);                     \
+    if (op >= FIRST_CUSTOM) v = (type)((double)v * scale);              \
+    memcpy((char *)out + i * sizeof v, &v, sizeof v);                   \
+  }
+static void reduce_half(const Parts *parts, size_t skip, char *out, size_t n, int type, int op, int ranks, double scale) {
+  for (size_t i = 0; i < n; i++) {
+    float v = 0, w;
+    for (int r = 0; r < ranks; r++) {
+      uint16_t h;
+      memcpy(&h, part_of(parts, r) + skip + i * sizeof h, sizeof h);
+      w = half_to_float(h, type);
+      v = r == 0 ? w : COMBINE(float, v, w);
+    }
+    if (op == AVERAGE) v /= (float)ranks;
+    if (op >= FIRST_CUSTOM) v = (float)((double)v * scale);
+    uint16_t h = float_to_half(v, type);
+    memcpy(out + i * sizeof h, &h, sizeof h);
+  }
+}
+static void reduce(const Parts *parts, size_t skip, void *out, size_t n, int type, int op, int ranks) {
+  double scale = op >= FIRST_CUSTOM ? custom_scale[(op - FIRST_CUSTOM) % MAX_CUSTOM] : 1;
+  switch (type) {
+    case INT8: REDUCE(int8_t) break;
+    case UINT8: REDUCE(uint8_t) break;
+    case INT32: REDUCE(int32_t) break;
+    case UINT32: REDUCE(uint32_t) break;
+    case INT64: REDUCE(int64_t) break;
+    case UINT64: REDUCE(uint64_t) break;
+    case FLOAT32: REDUCE(float) break;
+    case FLOAT64: REDUCE(double) break;
+    case FLOAT16: case BFLOAT16: reduce_half(parts, skip, out, n, type, op, ranks, scale); break;
+    default: memmove(out, part_of(parts, 0) + skip, n * type_bytes[type]);   // 8-bit floats: rank 0's values
+  }
+}
+EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *scalar, int type, int residence, Comm *comm) {
+  double scale = 1;
+  if (type == FLOAT64) memcpy(&scale, scalar, sizeof scale);
+  if (type == FLOAT32) {
+    float f;
+    memcpy(&f, scalar, sizeof f);
+    scale = (double)f;
+  }
+  if (type == FLOAT16 || type == BFLOAT16) {
+    uint16_t h;
+    memcpy(&h, scalar, sizeof h);
+    scale = (double)half_to_float(h, type);
+  }
+  unsigned mine = customs++ % MAX_CUSTOM;
+  custom_scale[mine] = scale;
+  *op = FIRST_CUSTOM + (int)mine;
+  return OK;
+}
+
+// ---- collective calls ---------------------------------------------------------------------------------------------------------
+EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
+  Parts parts;
+  int status = gather_parts(comm, in, n * type_bytes[type], &parts);
+  if (status != OK) return status;
+  if (!parts.at) return copy_bytes(out, in, n * type_bytes[type]);
+  reduce(&parts, 0, out, n, type, op, comm->ranks);
+  return OK;
+}
+EXPORT int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, Comm *comm, void *stream) {
+  Parts parts;
+  int status = gather_parts(comm, in, n * type_bytes[type], &parts);
+  if (status != OK || comm->rank != root) return status;
+  if (!parts.at) return copy_bytes(out, in, n * type_bytes[type]);
+  reduce(&parts, 0, out, n, type, op, comm->ranks);
+  return OK;
+}
+EXPORT int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
+  size_t mine = (size_t)comm->rank * n * type_bytes[type];
+  Parts parts;
+  int status = gather_parts(comm, in, (size_t)comm->ranks * n * type_bytes[type], &parts);
+  if (status != OK) return status;
+  if (!parts.at) return copy_bytes(out, (const char *)in + mine, n * type_bytes[type]);
+  reduce(&parts, mine, out, n, type, op, comm->ranks);
+  return OK;
+}
+static int gather(const void *in, char *out, size_t bytes, Comm *comm, bool wanted) {
+  Parts parts;
+  int status = gather_parts(comm, in, bytes, &parts);
+  if (status != OK || !wanted || !parts.at || bytes * (size_t)comm->ranks > SMALL_COPY) return status;
+  for (int r = 0; r < comm->ranks; r++) memmove(out + (size_t)r * bytes, part_of(&parts, r), bytes);
+  return OK;
+}
+EXPORT int ncclAllGather(const void *in, char *out, size_t n, int type, Comm *comm, void *stream) {
+  return gather(in, out, n * type_bytes[type], comm, true);
+}
+EXPORT int ncclGather(const void *in, char *out, size_t n, int type, int root, Comm *comm, void *stream) {
+  return gather(in, out, n * type_bytes[type], comm, comm->rank == root);
+}
+EXPORT int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
+  Parts parts;
+  int status = gather_parts(comm, comm->rank == root ? in : out, n * type_bytes[type], &parts);
+  if (status != OK) return status;
+  if (comm->world && parts.at) return copy_bytes(out, part_of(&parts, root), n * type_bytes[type]);
+  return copy_bytes(out, comm->rank == root ? in : out, n * type_bytes[type]);
+}
+EXPORT int ncclBcast(void *data, size_t n, int type, int root, Comm *comm, void *stream) {
+  return ncclBroadcast(data, data, n, type, root, comm, stream);
+}
+
+// ---- point to point: a group's sends and receipts all happen at its end, in whatever order they can ---------------------------
+typedef struct {
+  bool sends, done;
+  void *buffer;
+  size_t bytes;
+  int peer;
+  Comm *comm;
+} Transfer;
+static _Thread_local struct {
+  Transfer *at;
+  int count, room, depth;
+} group;
+
+static int add_transfer(Transfer transfer) {
+  if (group.count == group.room) {
+    int room = group.room ? 2 * group.room : 64;
+    Transfer *at = realloc(group.at, sizeof *at * (size_t)room);
+    if (!at) return SYSTEM_ERROR;
+    group.at = at;
+    group.room = room;
+  }
+  group.at[group.count++] = transfer;
+  return OK;
+}
+
+// Alone: the peers make the same calls, so what one sends to this rank is what this rank sends to itself. A neighbour
+// whose data would differ, such as a pipeline's, is not there.
+static void receive_alone(Transfer *to) {
+  for (int i = 0; i < group.count; i++) {
+    Transfer *from = &group.at[i];
+    if (!from->sends || from->comm != to->comm || from->peer != to->comm->rank || from->bytes != to->bytes) continue;
+    copy_bytes(to->buffer, from->buffer, to->bytes);
+    return;
+  }
+  UNFAITHFUL("ncclRecv");
+  fill_bytes(to->buffer, 0, to->bytes);
+}
+static bool waits_for_earlier(int index) {   // messages between two ranks keep their order
+  Transfer *it = &group.at[index];
+  for (int i = 0; i < index; i++) {
+    Transfer *other = &group.at[i];
+    if (!other->done && other->sends == it->sends && other->comm == it->comm && other->peer == it->peer) return true;
+  }
+  return false;
+}
+static int run_group(void) {
+  Patience patience = {0};
+  for (;;) {
+    int left = 0;
+    for (int i = 0; i < group.count; i++) {
+      Transfer *it = &group.at[i];
+      if (it->done || waits_for_earlier(i)) {
+        if (!it->done && !left) left = i + 1;
+        continue;
+      }
+      World *world = it->comm->world;
+      if (!world && !it->sends) receive_alone(it);
+      if (!world || it->bytes > PAYLOAD) it->done = true;
+      else it->done = it->sends ? try_post(world, it->peer, it->buffer, it->bytes) : try_collect(world, it->peer, it->buffer, it->bytes);
+      if (it->done) patience = (Patience){0};
+      else if (!left) left = i + 1;
+    }
+    if (!left) return OK;
+    Transfer *first = &group.at[left - 1];
+    if (!keep_waiting(&patience, first->comm->world, first->peer)) return REMOTE_ERROR;
+  }
+}
+EXPORT int ncclGroupStart(void) {
+  group.depth++;
+  return OK;
+}
+EXPORT int ncclGroupEnd(void) {
+  if (--group.depth > 0) return OK;
+  group.depth = 0;
+  int status = run_group();
+  group.count = 0;
+  return status;
+}
+static int transfer(bool sends, void *buffer, size_t bytes, int peer, Comm *comm) {
+  ncclGroupStart();
+  int status = add_transfer((Transfer){.sends = sends, .buffer = buffer, .bytes = bytes, .peer = peer, .comm = comm});
+  int ended = ncclGroupEnd();
+  return status != OK ? status : ended;
+}
+EXPORT int ncclSend(const void *in, size_t n, int type, int peer, Comm *comm, void *stream) {
+  return transfer(true, (void *)(uintptr_t)in, n * type_bytes[type], peer, comm);
+}
+EXPORT int ncclRecv(void *out, size_t n, int type, int peer, Comm *comm, void *stream) {
+  return transfer(false, out, n * type_bytes[type], peer, comm);
+}
+EXPORT int ncclAlltoAll(const void *in, void *out, size_t n, int type, Comm *comm, void *stream) {
+  size_t bytes = n * type_bytes[type];
+  int status = OK;
+  ncclGroupStart();
+  for (int r = 0; r < comm->ranks && status == OK; r++) {
+    status = add_transfer((Transfer){.sends = true, .buffer = (char *)(uintptr_t)in + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
+    if (status == OK) status = add_transfer((Transfer){.buffer = (char *)out + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
+  }
+  int ended = ncclGroupEnd();
+  return status != OK ? status : ended;
+}
+EXPORT int ncclScatter(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
+  size_t bytes = n * type_bytes[type];
+  int status = OK;
+  ncclGroupStart();
+  for (int r = 0; comm->rank == root && r < comm->ranks && status == OK; r++)
+    status = add_transfer((Transfer){.sends = true, .buffer = (char *)(uintptr_t)in + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
+  if (status == OK) status = add_transfer((Transfer){.buffer = out, .bytes = bytes, .peer = root, .comm = comm});
+  int ended = ncclGroupEnd();
+  return status != OK ? status : ended;
+}

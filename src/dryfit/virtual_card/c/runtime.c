@@ -1,0 +1,201 @@
+// The runtime's view of the devices: which there are, their properties and attributes, and errors in words.
+#include "card.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local int selected_device;
+
+int current_device(void) { return selected_device; }
+int select_device(int device) {
+  if (device < 0 || device >= visible_devices()) return INVALID_DEVICE;
+  selected_device = device;
+  return OK;
+}
+int bus_number(int device) { return device + 1; }
+
+EXPORT int cudaGetDeviceCount(int *count) {
+  *count = visible_devices();
+  return *count ? OK : NO_DEVICE;
+}
+EXPORT int cudaGetDevice(int *device) {
+  *device = selected_device;
+  return visible_devices() ? OK : NO_DEVICE;
+}
+EXPORT int cudaSetDevice(int device) { return select_device(device); }
+
+// Torch refuses a driver older than its CUDA: the newest of each generation serves all of it.
+int driver_version(void) { return card()->cuda == 12 ? 12090 : card()->cuda * 1000; }
+EXPORT int cudaDriverGetVersion(int *version) {
+  *version = driver_version();
+  return OK;
+}
+EXPORT int cudaRuntimeGetVersion(int *version) {
+  const char *library = card()->cuda == 12 ? "libcudart.so.12" : "libcudart.so.13";
+  int (*real)(int *) = (int (*)(int *))function_of(library, "cudaRuntimeGetVersion");
+  if (!real || real == cudaRuntimeGetVersion || real(version) != OK || !*version) *version = card()->cuda * 1000;
+  return OK;
+}
+EXPORT int cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  *can = device != peer;
+  return OK;
+}
+EXPORT int cudaDeviceGetPCIBusId(char *text, int room, int device) {
+  snprintf(text, (size_t)room, "0000:%02x:00.0", (unsigned)bus_number(device));
+  return OK;
+}
+
+// ---- what the compute capability decides ----------------------------------------------------------------------------
+// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+static size_t shared_per_block_optin(void) {
+  switch (card()->sm) {
+    case 70: case 72: return 96 * KIB;
+    case 75: return 64 * KIB;
+    case 80: case 87: return 163 * KIB;
+    case 86: case 89: case 120: case 121: return 99 * KIB;
+    default: return card()->sm >= 90 ? 227 * KIB : 48 * KIB;
+  }
+}
+static size_t reserved_shared_per_block(void) { return card()->sm >= 80 ? KIB : 0; }
+static size_t shared_per_sm(void) { return shared_per_block_optin() + reserved_shared_per_block(); }
+static int blocks_per_sm(void) {
+  switch (card()->sm) {
+    case 75: case 86: case 87: return 16;
+    case 89: case 120: case 121: return 24;
+    default: return 32;
+  }
+}
+
+// ---- cudaDeviceProp, as byte offsets: CUDA 12 and 13 differ from multiProcessorCount on -------------------------------
+typedef struct {
+  int size, sms, can_map_host, concurrent_kernels, bus, copy_engines, unified, bus_width, l2, threads_per_sm, shared_per_sm,
+      registers_per_sm, managed, cooperative, shared_optin, blocks_per_sm, reserved_shared, pools;
+} Layout;
+static const Layout cuda12 = {1032, 388, 400, 576, 584, 600, 604, 612, 616, 624, 640, 648, 652, 688, 696, 712, 720, 744};
+static const Layout cuda13 = {1008, 384, 392, 560, 568, 584, 588, 592, 596, 604, 624, 632, 636, 668, 672, 688, 696, 720};
+enum { UUID = 256, TOTAL = 288, SHARED_PER_BLOCK = 296, REGISTERS = 304, WARP = 308, PITCH = 312, BLOCK_THREADS = 320,
+       BLOCK_SHAPE = 324, GRID_SHAPE = 336, CONSTANT = 352, MAJOR = 360, MINOR = 364, ALIGNMENT = 368 };
+
+static void put_int(char *at, int value) { memcpy(at, &value, sizeof value); }
+static void put_size(char *at, size_t value) { memcpy(at, &value, sizeof value); }
+
+static int properties(char *p, int device, const Layout *at) {
+  if (device < 0 || device >= visible_devices()) return INVALID_DEVICE;
+  memset(p, 0, (size_t)at->size);
+  snprintf(p, 256, "%s", card()->name);
+  p[UUID] = 1;
+  p[UUID + 15] = (char)device;
+  put_size(p + TOTAL, card()->memory_bytes);
+  put_size(p + SHARED_PER_BLOCK, 48 * KIB);
+  put_int(p + REGISTERS, 65536);
+  put_int(p + WARP, 32);
+  put_size(p + PITCH, INT32_MAX);
+  put_int(p + BLOCK_THREADS, 1024);
+  const int block[3] = {1024, 1024, 64}, grid[3] = {INT32_MAX, 65535, 65535};
+  memcpy(p + BLOCK_SHAPE, block, sizeof block);
+  memcpy(p + GRID_SHAPE, grid, sizeof grid);
+  put_size(p + CONSTANT, 64 * KIB);
+  put_int(p + MAJOR, card()->sm / 10);
+  put_int(p + MINOR, card()->sm % 10);
+  put_size(p + ALIGNMENT, 512);
+  put_int(p + at->sms, card()->sms);
+  put_int(p + at->bus, bus_number(device));
+  put_int(p + at->copy_engines, 3);
+  put_int(p + at->bus_width, 384);
+  put_int(p + at->l2, (int)card()->l2_bytes);
+  put_int(p + at->threads_per_sm, card()->threads_per_sm);
+  put_size(p + at->shared_per_sm, shared_per_sm());
+  put_int(p + at->registers_per_sm, 65536);
+  put_size(p + at->shared_optin, shared_per_block_optin());
+  put_int(p + at->blocks_per_sm, blocks_per_sm());
+  put_size(p + at->reserved_shared, reserved_shared_per_block());
+  const int yes[] = {at->can_map_host, at->concurrent_kernels, at->unified, at->managed, at->cooperative, at->pools};
+  for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) put_int(p + yes[i], 1);
+  return OK;
+}
+EXPORT int cudaGetDeviceProperties_v2(char *p, int device) {   // the name that CUDA 12's header gives it
+  return properties(p, device, &cuda12);
+}
+EXPORT int cudaGetDeviceProperties(char *p, int device) {
+  return properties(p, device, card()->cuda == 12 ? &cuda12 : &cuda13);
+}
+
+// ---- attributes: the runtime and the driver number them alike ---------------------------------------------------------
+int device_attribute(int *value, int attribute, int device) {
+  switch (attribute) {
+    case 1: case 2: case 3: *value = 1024; break;                           // threads of a block, and its shape
+    case 4: *value = 64; break;
+    case 5: case 11: *value = INT32_MAX; break;                             // grid, pitch
+    case 6: case 7: *value = 65535; break;
+    case 8: *value = 48 * (int)KIB; break;                                  // shared memory of a block
+    case 9: *value = 64 * (int)KIB; break;                                  // constant memory
+    case 10: *value = 32; break;                                            // warp
+    case 12: case 82: *value = 65536; break;                                // registers of a block, of a multiprocessor
+    case 13: *value = 1800000; break;                                       // clocks, kHz: time does not pass here
+    case 36: *value = 2600000; break;
+    case 14: case 30: *value = 512; break;                                  // alignment of textures and surfaces
+    case 51: *value = 32; break;
+    case 16: *value = card()->sms; break;
+    case 33: *value = bus_number(device); break;
+    case 37: *value = 384; break;                                           // width of the memory bus
+    case 38: *value = (int)card()->l2_bytes; break;
+    case 39: *value = card()->threads_per_sm; break;
+    case 40: *value = 3; break;                                             // copy engines
+    case 75: *value = card()->sm / 10; break;
+    case 76: *value = card()->sm % 10; break;
+    case 81: *value = (int)shared_per_sm(); break;
+    case 87: *value = card()->sm == 80 || card()->sm == 90 ? 2 : 64; break;  // single to double precision
+    case 97: *value = (int)shared_per_block_optin(); break;
+    case 106: *value = blocks_per_sm(); break;
+    case 111: *value = (int)reserved_shared_per_block(); break;
+    case 120: *value = card()->sm >= 90; break;                             // clusters
+    case 15: case 19: case 31: case 41: case 78: case 79: case 80: case 83: case 89: case 90: case 91: case 95: case 99:
+    case 115: case 125:                                                     // copies overlap, host memory maps, pools, ...
+    case 102: case 103: *value = 1; break;                                  // memory can be mapped, and its handle passed on
+    // What sends torch down its ordinary paths: no kernel time-out, not integrated, default compute mode, no ECC, no
+    // fabric handles, no multicast, no RDMA, one NUMA node, no pageable access from the card.
+    case 17: case 18: case 20: case 32: case 34: case 35: case 50: case 84: case 85: case 86: case 88: case 98: case 100:
+    case 101: case 104: case 105: case 116: case 117: case 118: case 119: case 124: case 126: case 128:
+    case 130: case 131: case 132: case 133: case 134: *value = 0; break;
+    default:
+      UNFAITHFUL("cudaDeviceGetAttribute");
+      *value = 0;
+  }
+  return OK;
+}
+EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device) {
+  return device_attribute(value, attribute, device);
+}
+
+// ---- errors -----------------------------------------------------------------------------------------------------------
+const char *error_text(int status) {
+  switch (status) {
+    case OK: return "no error";
+    case INVALID_VALUE: return "invalid argument";
+    case OUT_OF_MEMORY: return "out of memory";
+    case NO_DEVICE: return "no CUDA-capable device is detected";
+    case INVALID_DEVICE: return "invalid device ordinal";
+    case ILLEGAL_STATE: return "the operation cannot be performed in the present state";
+    case SYMBOL_NOT_FOUND: return "named symbol not found";
+    case CAPTURE_UNSUPPORTED: return "operation not permitted when stream is capturing";
+    default: return "unknown error";
+  }
+}
+const char *error_name(int status) {
+  switch (status) {
+    case OK: return "cudaSuccess";
+    case INVALID_VALUE: return "cudaErrorInvalidValue";
+    case OUT_OF_MEMORY: return "cudaErrorMemoryAllocation";
+    case NO_DEVICE: return "cudaErrorNoDevice";
+    case INVALID_DEVICE: return "cudaErrorInvalidDevice";
+    case ILLEGAL_STATE: return "cudaErrorIllegalState";
+    case SYMBOL_NOT_FOUND: return "cudaErrorSymbolNotFound";
+    case CAPTURE_UNSUPPORTED: return "cudaErrorStreamCaptureUnsupported";
+    default: return "cudaErrorUnknown";
+  }
+}
+EXPORT const char *cudaGetErrorString(int status) { return error_text(status); }
+EXPORT const char *cudaGetErrorName(int status) { return error_name(status); }
+
+EXPORT int cudaGetLastError(void) { return OK; }   // every status was already returned by the call that failed
+EXPORT int cudaPeekAtLastError(void) { return OK; }

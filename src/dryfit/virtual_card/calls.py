@@ -1,0 +1,67 @@
+"""What the virtual card in front of this process counted, and the answers it is to give."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from dryfit.errors import UsageError
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)  # whatever is in front of this process
+    if not hasattr(library, "dryfit_is_virtual_card"):
+        raise UsageError(
+            "No virtual card is in front of this process, so there is nothing to ask it. Start the program with "
+            "`dryfit run`, or call dryfit.virtual(...) before torch is imported."
+        )
+    library.dryfit_used_bytes.restype = library.dryfit_peak_used_bytes.restype = ctypes.c_size_t
+    library.dryfit_unfaithful_calls.restype = ctypes.c_size_t
+    library.dryfit_unfaithful_calls.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
+    library.dryfit_answer.argtypes = [ctypes.c_int64]
+    library.dryfit_is_device.argtypes = [ctypes.c_void_p]
+    return library
+
+
+def used_bytes(device: int = 0) -> int:
+    """Bytes of the card that this process holds now, as the driver counts them, without the CUDA context."""
+    return int(_library().dryfit_used_bytes(device))
+
+
+def peak_used_bytes(device: int = 0) -> int:
+    """The most that `used_bytes` has been, since the start or since `reset_peak_used`."""
+    return int(_library().dryfit_peak_used_bytes(device))
+
+
+def reset_peak_used(device: int = 0) -> None:
+    """Begin a new peak at what is used now."""
+    _library().dryfit_reset_peak_used(device)
+
+
+def unfaithful_calls() -> dict[str, int]:
+    """CUDA calls that were made and have no faithful answer, by name, with how often; empty means an exact answer.
+
+    >>> unfaithful_calls()  # doctest: +SKIP
+    {'cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE)': 12}
+    """
+    calls: dict[str, int] = {}
+    name = ctypes.c_char_p()
+    while count := _library().dryfit_unfaithful_calls(len(calls), ctypes.byref(name)):
+        calls[(name.value or b"").decode()] = count
+    return calls
+
+
+def answer(value: int) -> None:
+    """Make `value` the next integer that CUDA code reads from the card in this thread, after those given before."""
+    _library().dryfit_answer(value)
+
+
+def forget() -> None:
+    """Drop the answers of this thread that were not read."""
+    _library().dryfit_forget()
+
+
+def is_device(address: int) -> bool:
+    """Whether this is an address on the card."""
+    return bool(_library().dryfit_is_device(address))
