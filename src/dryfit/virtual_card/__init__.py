@@ -5,7 +5,7 @@ process or of this one, and `calls` asks it what it counted. Nothing here import
 """
 
 from dryfit.virtual_card.loader import environment, in_front, library_folder, put_in_front
-from dryfit.virtual_card.settings import CardSettings
+from dryfit.virtual_card.settings import CardSettings, settings_of
 from dryfit.virtual_card.torch_build import TorchBuild, installed_torch
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "installed_torch",
     "library_folder",
     "put_in_front",
+    "settings_of",
 ]

@@ -21,9 +21,9 @@ SOURCES = Path(__file__).resolve().parent / "c"
 LIBRARY_FOLDER = Path(__file__).resolve().parent / "lib"
 STAMP = "sources.sha256"
 
-COMPILE = "-std=c11 -O2 -fPIC -fvisibility=hidden -pthread -Wall -Wextra".split()
-COMPILE_STUBS = "-std=c11 -O1 -fPIC -fvisibility=hidden -fno-builtin -w".split()
-LINK = "-shared -pthread -Wl,-s -Wl,-z,defs".split()
+COMPILE = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
+COMPILE_STUBS = ["-std=c11", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-builtin", "-w"]
+LINK = ["-shared", "-pthread", "-Wl,-s", "-Wl,-z,defs"]
 
 STUBS_HEAD = """\
 // Written by build.py from names.txt and judgements.txt.

@@ -16,8 +16,8 @@ def _library() -> ctypes.CDLL:
             "No virtual card is in front of this process, so there is nothing to ask it. Start the program with "
             "`dryfit run`, or call dryfit.virtual(...) before torch is imported."
         )
-    library.dryfit_used_bytes.restype = library.dryfit_peak_used_bytes.restype = ctypes.c_size_t
-    library.dryfit_unfaithful_calls.restype = ctypes.c_size_t
+    for name in ("used_bytes", "peak_used_bytes", "take_peak_used_bytes", "unfaithful_calls"):
+        getattr(library, f"dryfit_{name}").restype = ctypes.c_size_t
     library.dryfit_unfaithful_calls.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
     library.dryfit_answer.argtypes = [ctypes.c_int64]
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
@@ -37,6 +37,11 @@ def peak_used_bytes(device: int = 0) -> int:
 def reset_peak_used(device: int = 0) -> None:
     """Begin a new peak at what is used now."""
     _library().dryfit_reset_peak_used(device)
+
+
+def take_peak_used_bytes() -> int:
+    """The highest `peak_used_bytes` of all devices; a new peak begins on each of them."""
+    return int(_library().dryfit_take_peak_used_bytes())
 
 
 def unfaithful_calls() -> dict[str, int]:

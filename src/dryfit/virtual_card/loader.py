@@ -50,7 +50,7 @@ def environment(
     folder = library_folder()
     torch_build = torch_build or installed_torch()
     settings = dataclasses.replace(
-        settings, cuda=settings.cuda or torch_build.cuda_major, cudnn=settings.cudnn or torch_build.cudnn
+        settings, cuda=settings.cuda or torch_build.require_cuda(), cudnn=settings.cudnn or torch_build.cudnn
     )
     preload = ":".join(str(folder / name) for name in LIBRARIES)
     return {

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from dryfit.errors import UsageError
 
+if TYPE_CHECKING:
+    from dryfit.cards import Card
+
+AddressOrder = Literal["linux", "up"]
 VARIABLE = "DRYFIT_VIRTUAL_CARD"
 MAX_DEVICES = 64  # c/card.h has room for so many
 
@@ -36,7 +40,7 @@ class CardSettings:
     threads_per_sm: int | None = None
     l2_bytes: int | None = None
     count: int = 1
-    order: Literal["linux", "up"] = "linux"
+    order: AddressOrder = "linux"
     cuda: int | None = None
     cudnn: int | None = None
     alone: bool = False
@@ -45,6 +49,8 @@ class CardSettings:
     def __post_init__(self) -> None:
         if ";" in self.name or len(self.name.encode()) > 127:
             raise UsageError(f"A card cannot be named {self.name!r}: at most 127 bytes, and no semicolon.")
+        if self.order not in ("linux", "up"):
+            raise UsageError(f"Addresses cannot be handed out in the order {self.order!r}; there are linux and up.")
         if not 1 <= self.count <= MAX_DEVICES:
             raise UsageError(f"A machine with {self.count} virtual cards cannot be made: 1 to {MAX_DEVICES} can.")
         if not 0 <= self.outside_bytes < self.memory_bytes:
@@ -66,3 +72,26 @@ class CardSettings:
             if value is not None:
                 pairs.append(f"{field.name}={int(value) if isinstance(value, bool) else value}")
         return ";".join(pairs)
+
+
+def settings_of(card: Card, *, address_order: str = "linux", count: int = 1) -> CardSettings:
+    """The settings of a card from the catalogue, on a machine with `count` of them.
+
+    >>> from dryfit.cards import find_card
+    >>> settings_of(find_card("4090")).name
+    'NVIDIA GeForce RTX 4090'
+
+    Raises:
+        UsageError: there is no such order, or a card of so little memory that nothing is left for a program.
+    """
+    return CardSettings(
+        name=card.name,
+        sm=card.sm,
+        sms=card.sm_count,
+        threads_per_sm=card.max_threads_per_sm,
+        l2_bytes=card.l2_bytes or None,
+        memory_bytes=card.total_bytes,
+        outside_bytes=card.outside_bytes,
+        count=count,
+        order=cast(AddressOrder, address_order),  # checked above
+    )

@@ -22,9 +22,8 @@ class TorchBuild:
     cudnn: int | None
     folder: Path
 
-    @property
-    def cuda_major(self) -> int:
-        """12 or 13.
+    def require_cuda(self) -> int:
+        """The major version of the CUDA it was built for, 12 or 13.
 
         Raises:
             UsageError: this is a CPU-only build, or one whose CUDA the virtual card does not know.
@@ -37,8 +36,8 @@ class TorchBuild:
         major = int(self.cuda.split(".")[0])
         if major not in (12, 13):
             raise UsageError(
-                f"The installed torch {self.version} ({self.folder}) is built for CUDA {self.cuda}, and the virtual card "
-                f"knows CUDA 12 and 13. Install a newer build: {PIP_COMMAND}"
+                f"The installed torch {self.version} ({self.folder}) is built for CUDA {self.cuda}, and the virtual "
+                f"card knows CUDA 12 and 13. Install a newer build: {PIP_COMMAND}"
             )
         return major
 

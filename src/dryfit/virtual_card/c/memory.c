@@ -44,6 +44,16 @@ EXPORT void dryfit_reset_peak_used(int device) {
   peak_used[device] = used[device];
   unlock_card();
 }
+EXPORT size_t dryfit_take_peak_used_bytes(void) {   // the highest of all devices; each begins a new peak
+  size_t highest = 0;
+  lock_card();
+  for (int device = 0; device < MAX_DEVICES; device++) {
+    if (peak_used[device] > highest) highest = peak_used[device];
+    peak_used[device] = used[device];
+  }
+  unlock_card();
+  return highest;
+}
 
 // ---- device memory --------------------------------------------------------------------------------------------------
 size_t pages(size_t size) { return size ? ROUND_UP(size, DEVICE_PAGE) : DEVICE_PAGE; }
