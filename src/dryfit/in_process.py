@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dryfit.cards import Card, find_card
-from dryfit.virtual_card import CardSettings, put_in_front
+from dryfit.virtual_card import put_in_front
+from dryfit.virtual_card.settings import settings_of
 
 
 def virtual(gpu: str = "a100-80gb", *, memory_bytes: int | None = None, address_order: str = "linux") -> Card:
@@ -25,16 +26,3 @@ def virtual(gpu: str = "a100-80gb", *, memory_bytes: int | None = None, address_
     put_in_front(settings_of(card, address_order=address_order))
     return card
 
-
-def settings_of(card: Card, *, address_order: str = "linux") -> CardSettings:
-    """The card as the virtual card's library is told of it."""
-    return CardSettings(
-        name=card.name,
-        sm=card.sm,
-        sms=card.sm_count,
-        threads_per_sm=card.max_threads_per_sm,
-        l2_bytes=card.l2_bytes or 0,
-        memory_bytes=card.total_bytes,
-        outside_bytes=card.outside_bytes,
-        order=address_order,
-    )

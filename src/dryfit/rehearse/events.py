@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,13 @@ class Orders:
     steps: int | None = None
     values: bool = True
     skip_weights: bool = False
-    refuse_writes: tuple[str, ...] = field(default=())
 
     def to_text(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_text(cls, text: str) -> Orders:
-        fields = json.loads(text)
-        fields["refuse_writes"] = tuple(fields["refuse_writes"])
-        return cls(**fields)
+        return cls(**json.loads(text))
 
 
 class EventWriter:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -12,18 +14,20 @@ from pathlib import Path
 from typing import TextIO
 
 from dryfit.cards import Card, find_card
-from dryfit.errors import UsageError
+from dryfit.errors import DryfitError, UsageError
+from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.command import command_line
-from dryfit.rehearse.events import ORDERS_VARIABLE, Event, Orders, read_events
+from dryfit.rehearse.events import ORDERS_VARIABLE, Orders, read_events
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.result import Result
-from dryfit.rehearse.sandbox import Keeper, start_keeper
 from dryfit.units import format_bytes
-from dryfit.virtual_card import environment, installed_torch, settings_of
+from dryfit.virtual_card import environment, installed_torch
+from dryfit.virtual_card.settings import settings_of
 
 _HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
+_STDERR = 2  # the descriptor, not `sys.stderr`, which a notebook replaces
 _POLL_SECONDS = 0.02
 _MEMORY_POLL_SECONDS = 0.25
 # How long a process may take to write its last event after it was told to stop.
@@ -76,33 +80,39 @@ def rehearse(
     torch = installed_torch()
     limits = _Limits.checked(seconds, host_memory_bytes)
     wanted_steps = _steps(steps)
-    with tempfile.TemporaryDirectory(prefix="dryfit-") as folder:
-        events = Path(folder) / "events"
-        events.mkdir()
-        orders = Orders(folder=str(events), steps=wanted_steps, values=values, skip_weights=skip_weights)
+    with tempfile.TemporaryDirectory(prefix="dryfit-events-") as folder:
+        events = Path(folder)
+        orders = Orders(folder=folder, steps=wanted_steps, values=values, skip_weights=skip_weights)
         settings = settings_of(card, address_order=address_order)
         variables = _variables(environment(settings, torch), orders, allow_network=allow_network)
+        kernels = _own_kernel_caches(variables)
         began = time.monotonic()
-        keeper = start_keeper(
+        with sandbox.start(
             command,
-            environment=variables,
-            scratch=folder,
-            writes="allow" if allow_writes else "throw-away",
-            network=allow_network,
-            quiet=quiet,
-        )
-        stopped_by = _watch(keeper, limits, ProgressLine(progress, events), events)
-        ended = keeper.finish()
+            cwd=str(Path.cwd()),
+            env=variables,
+            allow_writes=allow_writes,
+            allow_network=allow_network,
+            writable=[folder, str(kernels)],
+            protected=[str(path.resolve().parent) for path in _files_of(command)],
+            stdout=subprocess.DEVNULL if quiet else _STDERR,
+            stderr=subprocess.DEVNULL if quiet else None,
+        ) as keeper:
+            protection = keeper.protection()
+            stopped_by = _watch(keeper, limits, ProgressLine(progress, events), events)
+            ended = keeper.stop() if stopped_by else keeper.wait()
+        if ended is None or ended.problem:
+            raise DryfitError(ended.problem if ended else "The program's end was never reported.")
         observed = Observed(
             program=list(program),
             processes=[list(read_events(path)) for path in sorted(events.glob("*.jsonl"))],
-            status=ended.status,
+            status=ended.exit_status,
             signal=ended.signal,
             stopped_by=stopped_by,
             limit=limits.words(stopped_by),
             crash_place=_crash_place(events),
             wall_seconds=time.monotonic() - began,
-            notes=ended.notes,
+            notes=_protection_notes(protection, allow_writes=allow_writes),
         )
     return assemble(observed, card, card_was_named=named)
 
@@ -136,12 +146,33 @@ def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> 
         variables |= _OFFLINE
     variables[ORDERS_VARIABLE] = orders.to_text()
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_HOOK_FOLDER), variables.get("PYTHONPATH"))))
-    # Compiled kernels are kept from one rehearsal to the next, apart from the user's own: the virtual card times all
-    # candidates of an autotuned kernel the same, and that choice must not reach a real run.
+    return variables
+
+
+def _own_kernel_caches(variables: dict[str, str]) -> Path:
+    """Keep compiled kernels from one rehearsal to the next, apart from the user's own caches.
+
+    The virtual card times all candidates of an autotuned kernel the same, and that choice must not reach a real run.
+    """
     kernels = Path(tempfile.gettempdir()) / f"dryfit-kernels-{os.getuid()}"
+    kernels.mkdir(mode=0o700, exist_ok=True)
+    if kernels.stat().st_uid != os.getuid():
+        raise UsageError(f"{kernels} belongs to another user; remove it, or set TMPDIR to a folder of your own.")
     variables["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
     variables["TRITON_CACHE_DIR"] = str(kernels / "triton")
-    return variables
+    return kernels
+
+
+def _files_of(command: Sequence[str]) -> list[Path]:
+    """The words of a command that are files, such as the script: what lies beside them is protected too."""
+    return [path for path in map(Path, command[1:]) if path.is_file()]
+
+
+def _protection_notes(protection: sandbox.Protection, *, allow_writes: bool) -> list[str]:
+    """Say what keeps writes away where it is less than a throw-away layer; a person has to know then."""
+    if allow_writes or (protection.writes == "layers" and protection.network != "audit-hook"):
+        return []
+    return [*protection.sentences(), *protection.failures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,12 +201,12 @@ def _available_bytes() -> int:
     return int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _watch(keeper: Keeper, limits: _Limits, line: ProgressLine, events: Path) -> str | None:
+def _watch(keeper: sandbox.Keeper, limits: _Limits, line: ProgressLine, events: Path) -> str | None:
     """Wait for the program to end; stop it at a limit or at Ctrl-C, and say which."""
     began = looked_at_memory = time.monotonic()
     stopped_by = None
     try:
-        while not keeper.poll():
+        while keeper.wait(_POLL_SECONDS) is None:
             now = time.monotonic()
             if now - began > limits.seconds:
                 stopped_by = "time limit"
@@ -186,29 +217,33 @@ def _watch(keeper: Keeper, limits: _Limits, line: ProgressLine, events: Path) ->
             if stopped_by:
                 break
             line.update()
-            keeper.wait(_POLL_SECONDS)
     except KeyboardInterrupt:
         stopped_by = "interrupted"
     finally:
         line.clear()
     if stopped_by:
         _ask_for_last_words(events, keeper)
-        keeper.stop()
     return stopped_by
 
 
-def _ask_for_last_words(events: Path, keeper: Keeper) -> None:
+def _ask_for_last_words(events: Path, keeper: sandbox.Keeper) -> None:
     """Have every process with hooks write what it knows and leave; one stuck in native code is not waited for."""
-    asked = []
-    for path in events.glob("*.jsonl"):
-        try:
-            os.kill(int(path.stem), STOP_SIGNAL)
-            asked.append(path)
-        except (ProcessLookupError, PermissionError):
-            continue
+    asked = [pid for pid in keeper.processes() if _catches(pid, STOP_SIGNAL)]
+    for pid in asked:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, STOP_SIGNAL)
     deadline = time.monotonic() + _LAST_WORD_SECONDS
-    while time.monotonic() < deadline and not all(_has_ended(path) for path in asked):
+    while time.monotonic() < deadline and sum(map(_has_ended, events.glob("*.jsonl"))) < len(asked):
         time.sleep(_POLL_SECONDS)
+
+
+def _catches(pid: int, signal: int) -> bool:
+    """Whether a process has a handler for a signal: ours, for no program handles this one by chance."""
+    try:
+        found = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return False
+    return bool(found and int(found[1], 16) >> (signal - 1) & 1)
 
 
 def _has_ended(path: Path) -> bool:

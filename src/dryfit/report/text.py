@@ -20,8 +20,8 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     """Print a result; colour and width as the terminal has them, plain text where there is none."""
     from rich.console import Console
 
-    console = Console(file=file or sys.stdout, highlight=False, soft_wrap=False)
-    console.print(f"[bold {_colour(result)}]{verdict_line(result)}[/]" if console.is_terminal else verdict_line(result))
+    console = Console(file=file or sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    console.print(verdict_line(result), style=f"bold {_colour(result)}")
     if result.peak_reserved_bytes:
         console.print()
         _numbers(console, result)
@@ -30,11 +30,11 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
         _steps(console, result)
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
-        console.print("PyTorch's own error:", result.out_of_memory.message, markup=False)
+        console.print("PyTorch's own error:", result.out_of_memory.message)
     console.print()
-    console.print(result.ending.sentence, markup=False)
+    console.print(result.ending.sentence)
     for note in result.notes:
-        console.print(note, markup=False)
+        console.print(note)
     _unknowns(console, result.unknowns)
 
 
@@ -95,7 +95,7 @@ def _sizes_unknown(result: Result) -> bool:
 def _numbers(console: Console, result: Result) -> None:
     from rich.table import Table
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
@@ -104,7 +104,7 @@ def _numbers(console: Console, result: Result) -> None:
     table.add_row("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), "")
     total = result.peak_total_range_bytes
     if result.card is not None:
-        margin = f"± {format_bytes(total['high'] - total['expected'])} for what is outside PyTorch's allocator"
+        margin = f"± {format_bytes(total['high'] - total['expected'])}, outside PyTorch's allocator"
         table.add_row("nvidia-smi would show", format_bytes(result.peak_total_bytes), margin)
         table.add_row("the card has", format_bytes(result.card["total_bytes"]), result.card["name"])
     else:
@@ -125,7 +125,7 @@ def _largest_last(cards: list[str]) -> str:
 def _steps(console: Console, result: Result) -> None:
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
     for heading, justify in (("step", "right"), ("allocated", "right"), ("reserved", "right"), ("peak in", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for peak in result.step_peaks[:_MOST_STEPS_SHOWN]:
@@ -146,7 +146,7 @@ def _unknowns(console: Console, unknowns: list[Unknown]) -> None:
     console.print()
     console.print("Not known on a virtual card:")
     for unknown in unknowns[:_MOST_UNKNOWNS_SHOWN]:
-        console.print(f"  {describe_unknown(unknown)}", markup=False, soft_wrap=True)
+        console.print(f"  {describe_unknown(unknown)}")
     if len(unknowns) > _MOST_UNKNOWNS_SHOWN:
         console.print(f"  ... and {len(unknowns) - _MOST_UNKNOWNS_SHOWN} more; --json has them all.")
 

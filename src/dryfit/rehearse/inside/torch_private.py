@@ -207,13 +207,10 @@ def computed_cuda_kernels() -> Callable[[str], Callable[..., Any]] | None:
     return kernel
 
 
-def below_backend_select(name: str) -> Callable[..., Any]:
-    """Run operator `name` on the kernels below BackendSelect, called as `run(keyset, *args)`."""
+def below_backend_select(operator: Any) -> Callable[..., Any]:
+    """Run an operator of `torch.ops` on the kernels below BackendSelect, called as `run(keyset, *args)`."""
     import torch
 
-    namespace, _, rest = name.partition("::")
-    base, _, overload = rest.partition(".")
-    operator = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
     below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
     redispatch = operator._handle.redispatch_boxed
 

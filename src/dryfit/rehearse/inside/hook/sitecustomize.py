@@ -3,8 +3,9 @@
 A `sitecustomize` that the environment has of its own is hidden by this one, so it is run here afterwards.
 """
 
-import importlib.util
 import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 
 _here = str(Path(__file__).parent)
@@ -20,9 +21,7 @@ except ImportError:
 else:
     bootstrap.start()
 
-sys.modules.pop(__name__, None)
-_own = importlib.util.find_spec(__name__)
+_own = PathFinder.find_spec(__name__, sys.path)
 if _own is not None and _own.loader is not None:
-    _module = importlib.util.module_from_spec(_own)
-    sys.modules[__name__] = _module
-    _own.loader.exec_module(_module)
+    sys.modules[__name__] = module_from_spec(_own)
+    _own.loader.exec_module(sys.modules[__name__])
