@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dryfit.errors import UsageError
-from dryfit.virtual_card import build
 from dryfit.virtual_card.settings import VARIABLE, CardSettings
 from dryfit.virtual_card.torch_build import TorchBuild, installed_torch
 
@@ -26,6 +25,8 @@ def library_folder() -> Path:
     Raises:
         UsageError: the library is missing, or older than its sources; the message has the command that compiles it.
     """
+    from dryfit.virtual_card import build  # here, so that `python -m dryfit.virtual_card.build` imports it once
+
     folder = build.LIBRARY_FOLDER
     if build.is_current(folder) and all((folder / name).is_file() for name in LIBRARIES):
         return folder

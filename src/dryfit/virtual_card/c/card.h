@@ -34,8 +34,10 @@ enum {
   OK = 0,
   INVALID_VALUE = 1,
   OUT_OF_MEMORY = 2,
+  INVALID_FUNCTION = 98,   // torch itself says these two where its kernels are not compiled for the card
   NO_DEVICE = 100,
   INVALID_DEVICE = 101,
+  NO_KERNEL_IMAGE = 209,
   ILLEGAL_STATE = 401,
   SYMBOL_NOT_FOUND = 500,
   CAPTURE_UNSUPPORTED = 900,

@@ -41,13 +41,23 @@ EXPORT int cudaGetFuncBySymbol(void **kernel, const void *function) { return sam
 
 // Compiled code is not looked into: every kernel has these, which leave its launch as its author planned it.
 enum { KERNEL_THREADS = 1024, KERNEL_REGISTERS = 32 };
+
+// For which capability a kernel was compiled: PyTorch's releases have these, and a card runs the newest that it can. CUB
+// looks its tuning up by this number, and fails where its library was not compiled for it.
+static int compiled_for(void) {
+  static const int built[] = {50, 60, 70, 75, 80, 86, 90, 100, 120};
+  int newest = built[0];
+  for (size_t i = 0; i < sizeof built / sizeof *built; i++)
+    if (built[i] <= card()->sm) newest = built[i];
+  return newest;
+}
 EXPORT int cudaFuncGetAttributes(void *out, const void *function) {
   struct {
     size_t shared_bytes, constant_bytes, local_bytes;
     int threads, registers, ptx_version, binary_version, cache_mode, dynamic_shared_bytes;
     char rest[96];
   } attributes = {.threads = KERNEL_THREADS, .registers = KERNEL_REGISTERS, .dynamic_shared_bytes = 48 * (int)KIB};
-  attributes.ptx_version = attributes.binary_version = card()->sm;
+  attributes.ptx_version = attributes.binary_version = compiled_for();
   _Static_assert(sizeof attributes == 144, "cudaFuncAttributes has 144 bytes in CUDA 12 and 13");
   memcpy(out, &attributes, sizeof attributes);
   return OK;
@@ -57,7 +67,7 @@ EXPORT int cuFuncGetAttribute(int *value, int attribute, void *function) {
   switch (attribute) {
     case MAX_THREADS_PER_BLOCK: *value = KERNEL_THREADS; break;
     case NUM_REGS: *value = KERNEL_REGISTERS; break;
-    case PTX_VERSION: case BINARY_VERSION: *value = card()->sm; break;
+    case PTX_VERSION: case BINARY_VERSION: *value = compiled_for(); break;
     default: *value = 0;
   }
   return OK;

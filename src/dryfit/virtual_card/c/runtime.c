@@ -173,6 +173,8 @@ const char *error_text(int status) {
     case OK: return "no error";
     case INVALID_VALUE: return "invalid argument";
     case OUT_OF_MEMORY: return "out of memory";
+    case INVALID_FUNCTION: return "invalid device function";
+    case NO_KERNEL_IMAGE: return "no kernel image is available for execution on the device";
     case NO_DEVICE: return "no CUDA-capable device is detected";
     case INVALID_DEVICE: return "invalid device ordinal";
     case ILLEGAL_STATE: return "the operation cannot be performed in the present state";
@@ -186,6 +188,8 @@ const char *error_name(int status) {
     case OK: return "cudaSuccess";
     case INVALID_VALUE: return "cudaErrorInvalidValue";
     case OUT_OF_MEMORY: return "cudaErrorMemoryAllocation";
+    case INVALID_FUNCTION: return "cudaErrorInvalidDeviceFunction";
+    case NO_KERNEL_IMAGE: return "cudaErrorNoKernelImageForDevice";
     case NO_DEVICE: return "cudaErrorNoDevice";
     case INVALID_DEVICE: return "cudaErrorInvalidDevice";
     case ILLEGAL_STATE: return "cudaErrorIllegalState";
