@@ -25,13 +25,14 @@ def story(events: list[recording.Event], segments: bool) -> list[recording.Event
     """The events that the program decides: what was asked for and what was given back.
 
     Releases with nothing between them are put in order of size: what is free afterwards does not depend on their
-    order, and autocast drops its copies of the weights in the order of a hash of their addresses.
+    order, and autocast drops its copies of the weights in the order of a hash of their addresses. (The sort keeps the
+    order of what compares as equal, so other events stay as they are.)
     """
     wanted = {"alloc", "free_requested", *(("segment_alloc", "segment_free") if segments else ())}
     told: list[recording.Event] = []
     chosen = (event for event in events if event["action"] in wanted)
     for is_release, run in itertools.groupby(chosen, key=lambda event: event["action"] == "free_requested"):
-        told += sorted(run, key=lambda event: event["size"]) if is_release else run
+        told.extend(sorted(run, key=lambda event: event["size"] if is_release else 0))
     return told
 
 

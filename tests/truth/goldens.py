@@ -6,6 +6,7 @@ with that version of torch.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,7 +75,12 @@ def expected(version: str) -> Expected:
 
 def measured_versions() -> list[str]:
     found = [path.stem.removeprefix("torch-") for path in (HERE / "expected").glob("torch-*.toml")]
-    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+    return sorted(found, key=numbers)
+
+
+def numbers(version: str) -> list[int]:
+    """What versions are ordered by: 2.9 comes before 2.14."""
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 def record(version: str, name: str, order: str, peak: Peak) -> None:
@@ -88,7 +94,7 @@ def record(version: str, name: str, order: str, peak: Peak) -> None:
             lines.append(f"[{workload.name}]")
             lines += [_line(order, by_order[order]) for order in workload.within if order in by_order]
             lines.append("")
-    _golden(version).write_text("\n".join(lines))
+    _golden(version).write_text("\n".join(lines).rstrip() + "\n")
 
 
 def _line(order: str, peak: Peak) -> str:
@@ -100,7 +106,8 @@ def _golden(version: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text())
+    found: dict[str, Any] = tomllib.loads(path.read_text())
+    return found
 
 
 def _workload(name: str, table: dict[str, Any]) -> Workload:

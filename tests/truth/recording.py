@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import bisect
-import gzip
+import io
 import lzma
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 Event = dict[str, Any]
 Segment = dict[str, Any]
 
 SMALLEST_BLOCK_BYTES = 512
 SMALL_POOL_LIMIT_BYTES = 1 << 20
-_OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 class _ContainersOnly(pickle.Unpickler):
@@ -35,9 +33,11 @@ class Peaks:
 
 
 def load(path: Path) -> tuple[list[Event], list[Segment]]:
-    """The events and the final segments of device 0."""
-    with _OPENERS.get(path.suffix, Path.open)(path, "rb") as file:
-        snapshot = _ContainersOnly(file).load()
+    """The events and the final segments of device 0 of a snapshot, `.pickle` or `.pickle.xz`."""
+    content = path.read_bytes()
+    if path.suffix == ".xz":
+        content = lzma.decompress(content)
+    snapshot = _ContainersOnly(io.BytesIO(content)).load()
     segments = [segment for segment in snapshot["segments"] if segment.get("device", 0) == 0]
     return snapshot["device_traces"][0], segments
 

@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from . import goldens, recording
+from . import goldens, recording, table
 from .goldens import PROGRAMS, SNAPSHOTS, Peak, Workload
 
 TORCH = importlib.metadata.version("torch").partition("+")[0]
@@ -36,9 +36,9 @@ def rehearsed(workload: Workload, order: str) -> Peak:
 
 @pytest.mark.truth
 @pytest.mark.parametrize(("workload", "order"), RUNS)
-def test_rehearsal_gives_the_committed_figures(
-    workload: Workload, order: str, rewrite_goldens: bool
-) -> None:
+def test_rehearsal_gives_the_committed_figures(workload: Workload, order: str, rewrite_goldens: bool) -> None:
+    if goldens.numbers(TORCH) < goldens.numbers(workload.torch):
+        pytest.skip(f"torch {TORCH} is older than {workload.torch}, which the recording was made with")
     if rewrite_goldens:
         goldens.record(TORCH, workload.name, order, rehearsed(workload, order))
         return
@@ -77,3 +77,8 @@ def test_recorded_figures_are_what_the_recording_says(workload: Workload) -> Non
     assert row["peak_allocated_mib"] == f"{round(workload.recorded.allocated_bytes / MIB, 3)}"
     assert row["peak_reserved_mib"] == f"{round(workload.recorded.reserved_bytes / MIB, 3)}"
     assert row["torch"].startswith(workload.torch)
+
+
+def test_the_accuracy_page_shows_the_committed_figures() -> None:
+    text = table.DOCUMENT.read_text()
+    assert table.with_tables(text) == text, "run `python -m tests.truth.table` to write the tables anew"

@@ -73,8 +73,7 @@ class Rotary(nn.Module):
         cos, sin = self.table[:, : x.size(-2), :].unbind(0)
         turned_1 = cos * x_1 - sin * x_2
         turned_2 = sin * x_1 + cos * x_2
-        result = torch.concat((turned_1, turned_2), dim=-1)
-        return result
+        return torch.concat((turned_1, turned_2), dim=-1)
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -87,8 +86,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     scores = torch.einsum("...qd,...kd->...qk", q, k) / math.sqrt(k.shape[-1])
     scores = torch.where(mask, scores, -math.inf)
     weights = softmax(scores)
-    output = torch.einsum("...qk,...kd->...qd", weights, v)
-    return output
+    return torch.einsum("...qk,...kd->...qd", weights, v)
 
 
 class Attention(nn.Module):
@@ -113,8 +111,7 @@ class Attention(nn.Module):
         mask = positions[:, None] >= positions[None, :]
         mixed = attend(q, k, v, mask[None])
         mixed = mixed.transpose(-2, -3).flatten(-2).contiguous()
-        output = self.out(mixed)
-        return output
+        return self.out(mixed)
 
 
 def silu(x: Tensor) -> Tensor:
@@ -144,8 +141,7 @@ class Block(nn.Module):
         attended = self.attention(self.norm_1(x))
         middle = x + attended
         fed = self.feed_forward(self.norm_2(middle))
-        output = middle + fed
-        return output
+        return middle + fed
 
 
 class LanguageModel(nn.Module):
@@ -171,8 +167,7 @@ class LanguageModel(nn.Module):
         for block in self.blocks:
             x = block(x)
         x = self.norm(x)
-        logits = self.head(x)
-        return logits
+        return self.head(x)
 
 
 def step(
