@@ -21,43 +21,59 @@ _SMALL_FILE_BYTES = 1 << 20
 
 _KEPT_AS_THEY_ARE = ("/dev", "/sys")
 
+# Folders of the system, where a program writes little if anything: a layer in memory is made and removed sooner.
+_SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/lost+found", "/run", "/sbin", "/usr")
+
+ON_DISK, IN_MEMORY = "on disk", "in memory"
+
 
 class Layers:
-    """Where written data goes: first the disk, then memory; the first that the kernel accepts is kept for the rest."""
+    """The layers that what is written goes to, on disk or in memory, and where the kernel accepted neither."""
 
-    def __init__(self, places: dict[str, str], unprivileged: bool) -> None:
+    def __init__(self, places: dict[str, str], unprivileged: bool, expected: list[str]) -> None:
         self.places = places
         self.unprivileged = unprivileged
+        self.expected = expected
+        self.small = [path for path in _SYSTEM if not any(is_within(folder, path) for folder in expected)]
         own_attributes = "userxattr" if unprivileged else "redirect_dir=on"  # linux/Documentation/filesystems/overlayfs
         self.options = [f"{own_attributes},volatile", own_attributes]
-        self.folders = 0
+        self.covered: dict[str, str] = {}
         self.read_only: list[str] = []
         self.refusals: list[str] = []
 
     def cover(self, path: str) -> bool:
         """Put a layer over the folder at `path` of the new root; false when no kind of layer could be had."""
-        refusals = []
-        for kind, place in list(self.places.items()):
+        refused = []
+        for kind in sorted(self.places, reverse=path not in self.small):
             for options in list(self.options):
                 try:
-                    self._overlay(path, place, options)
+                    self._overlay(path, self.places[kind], options)
                 except OSError as error:
-                    refusals.append(f"no layer {kind} for {path} ({error.strerror})")
+                    reason = f"{path} cannot have a layer {kind} ({error.strerror})."
                     continue
-                if len(self.places) > 1:
-                    self.refusals += refusals[:1]
-                    self.places = {kind: place}
+                self.covered[path] = kind
                 self.options = [options]
+                for other in refused:  # it is not the folder that stands in the way: spare the other folders the attempt
+                    del self.places[other]
                 return True
-        self.refusals += refusals[:1]
+            refused.append(kind)
+            self.refusals.append(reason)
         return False
 
+    def around(self, path: str) -> str:
+        """What became of the folder that `path` lies in: the kind of its layer, or "" where it is read-only."""
+        known = {**dict.fromkeys(self.read_only, ""), **self.covered}
+        inner = max((folder for folder in known if is_within(path, folder)), key=len, default=None)
+        return IN_MEMORY if inner is None else known[inner]
+
     def _overlay(self, path: str, place: str, options: str) -> None:
-        self.folders += 1
-        upper, work = f"{place}/{self.folders}", f"{place}/{self.folders}.work"
+        number = len(os.listdir(place))
+        upper, work = f"{place}/{number}", f"{place}/{number}.work"
         os.mkdir(upper)
         os.mkdir(work)
         copy_attributes(OLD + path, upper)
+        if self.unprivileged:
+            self._make_ways(path, upper)
         # By descriptor: a path may hold the commas and colons that mount options are separated by.
         opened = [os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in (OLD + path, upper, work)]
         try:
@@ -70,6 +86,23 @@ class Layers:
         finally:
             for number in opened:
                 os.close(number)
+
+    def _make_ways(self, path: str, upper: str) -> None:
+        """Make in the layer the folders that lead to where writes are expected.
+
+        The kernel makes them when first needed, but then as their owner's, which a user namespace has no number for if
+        it is another user: it would say EOVERFLOW.
+        """
+        for folder in self.expected:
+            part = path
+            while part != folder and is_within(folder, part):
+                part = f"{part.rstrip('/')}/{folder[len(part.rstrip('/')) + 1 :].split('/')[0]}"
+                made = upper + part[len(path.rstrip("/")) :]
+                if not os.path.isdir(OLD + part):
+                    break
+                if not os.path.isdir(made):
+                    os.mkdir(made)
+                    copy_attributes(OLD + part, made)
 
 
 def copy_attributes(source: str, target: str) -> None:

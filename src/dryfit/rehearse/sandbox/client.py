@@ -1,0 +1,300 @@
+"""dryfit's side of the keeper: start a program in the sandbox, watch it, stop it, learn how it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO
+
+from dryfit.errors import DryfitError
+from dryfit.rehearse.sandbox import messages, processes, scratch
+from dryfit.rehearse.sandbox.mounts import is_within
+from dryfit.rehearse.sandbox.start import STRENGTHS
+from dryfit.units import GIB
+
+_KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
+_SECONDS_TO_STOP = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """What keeps a program from the real machine: `writes` and `network` by name, `sentences()` in words.
+
+    `writes` is "layers" (on disk), "memory-layers", "read-only", "landlock", "audit-hook" or "allowed"; `network` is
+    "loopback", "audit-hook" or "allowed"; `processes` is "namespace" or "reaper". `read_only` are the folders that have no
+    layer where others do; `failures` says in sentences what the kernel refused on the way here.
+    """
+
+    writes: str
+    network: str
+    processes: str
+    read_only: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    def sentences(self) -> tuple[str, ...]:
+        """What is in force, a sentence each: writes, network, processes."""
+        writes = _WRITES[self.writes]
+        if self.read_only and self.writes != "read-only":
+            writes += f" Writes are refused in {', '.join(self.read_only)}."
+        return writes, _NETWORK[self.network], _PROCESSES[self.processes]
+
+
+_WRITES = {
+    "layers": "What the program writes goes to a layer on disk that is thrown away.",
+    "memory-layers": "What the program writes goes to a layer in memory that is thrown away.",
+    "read-only": "Writes outside temporary folders are refused: all else is mounted read-only.",
+    "landlock": "Writes outside temporary folders are refused by the kernel (Landlock).",
+    "audit-hook": "Writes outside temporary folders are refused in Python only: the C code of extensions, and programs "
+    "that this one starts, can write.",
+    "allowed": "Writes are allowed: the program's files are real.",
+}
+_NETWORK = {
+    "loopback": "The network is loopback alone.",
+    "audit-hook": "Connections beyond loopback are refused in Python only: C code of extensions can connect.",
+    "allowed": "The network is allowed.",
+}
+_PROCESSES = {
+    "namespace": "The kernel ends every process of the program with it.",
+    "reaper": "The keeper ends every process of the program with it; were the keeper itself killed, some could stay.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a program in the sandbox ended.
+
+    One of `exit_status`, `signal`, `stopped` (by us) and `problem` (it could not be started, or the keeper was lost: a
+    sentence) is set. `peak_host_bytes` is the largest resident set that one of its processes had.
+    """
+
+    exit_status: int | None
+    signal: int | None
+    stopped: bool
+    problem: str
+    peak_host_bytes: int
+    cpu_seconds: float
+
+
+@dataclass(slots=True)
+class Keeper:
+    """A running program and the process that keeps it; leaving its `with` block stops it."""
+
+    process: subprocess.Popen[bytes]
+    scratch: str
+    _control: int
+    _report: int
+    _protection: Protection | None = None
+    _ended: Ended | None = None
+    _received: bytearray = field(default_factory=bytearray)
+
+    @property
+    def pid(self) -> int:
+        """The keeper's process id; the program's processes are below it."""
+        return self.process.pid
+
+    def protection(self) -> Protection:
+        """What keeps the program from the real machine; waits for the few milliseconds until that is known.
+
+        Raises:
+            DryfitError: the program could not be started at all.
+        """
+        while self._protection is None and self._ended is None:
+            self._receive(None)
+        if self._protection is None:
+            raise DryfitError(self._ended.problem if self._ended else "The sandbox was never set up.")
+        return self._protection
+
+    def poll(self) -> Ended | None:
+        """How the program ended, or None while it runs."""
+        return self.wait(0)
+
+    def wait(self, seconds: float | None = None) -> Ended | None:
+        """Wait until the program has ended, every process of it is gone and its layer is removed; None if it still runs."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self._ended is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._receive(left) and left is not None and left <= 0:
+                return None
+        return self._ended
+
+    def stop(self) -> Ended:
+        """Kill every process of the program at once, without its exit handlers, and return how it ended."""
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1
+        ended = self.wait(_SECONDS_TO_STOP)
+        if ended is None:  # a process in an uninterruptible wait (a dead network disk) holds the keeper up
+            self.process.kill()
+            ended = self._lost(stopped=True)
+        return ended
+
+    def processes(self) -> list[int]:
+        """The process ids of the program, all that it started included."""
+        return processes.program_processes(self.pid)
+
+    def resident_bytes(self) -> int:
+        """The memory that the program's processes hold now, in bytes; see `processes.resident_bytes`."""
+        return processes.resident_bytes(self.pid)
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.stop()
+
+    def _receive(self, seconds: float | None) -> bool:
+        ready, _, _ = select.select([self._report], [], [], seconds)
+        if not ready:
+            return False
+        try:
+            message = messages.read(self._report)
+        except EOFError:
+            self._lost(stopped=False)
+            return True
+        if message["kind"] == "started":
+            names = {name: message[name] for name in ("writes", "network", "processes")}
+            lists = {name: tuple(message[name]) for name in ("read_only", "failures")}
+            self._protection = Protection(**names, **lists)
+            return True
+        status = message["status"]
+        problem = message["problem"] or ("" if status is not None or message["stopped"] else "The program was not started.")
+        died = status is not None and os.WIFSIGNALED(status)
+        self._finish(
+            Ended(
+                exit_status=os.WEXITSTATUS(status) if status is not None and not died and not problem else None,
+                signal=os.WTERMSIG(status) if died else None,
+                stopped=message["stopped"],
+                problem=problem,
+                peak_host_bytes=message["peak_host_bytes"],
+                cpu_seconds=message["cpu_seconds"],
+            )
+        )
+        return True
+
+    def _lost(self, stopped: bool) -> Ended:
+        code = self.process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        problem = "" if stopped else f"The keeper process {self.pid} ended by {how} before the program did; it was killed with it."
+        return self._finish(
+            Ended(exit_status=None, signal=None, stopped=stopped, problem=problem, peak_host_bytes=0, cpu_seconds=0.0)
+        )
+
+    def _finish(self, ended: Ended) -> Ended:
+        self._ended = ended
+        self.process.wait()
+        if self._control >= 0:
+            os.close(self._control)
+        os.close(self._report)
+        self._control = self._report = -1
+        scratch.remove(self.scratch)  # the keeper did, unless it was killed
+        return ended
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    allow_writes: bool = False,
+    allow_network: bool = False,
+    writable: Sequence[str] = (),
+    protected: Sequence[str] = (),
+    memory_bytes: int = 2 * GIB,
+    own_temporary: bool = True,
+    pass_fds: Sequence[int] = (),
+    stdin: int | IO[bytes] | None = None,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+    strongest: str = STRENGTHS[0],
+) -> Keeper:
+    """Start a program whose writes, connections and processes stay in a sandbox, and return what keeps it.
+
+    >>> with start(["python", "train.py"], cwd="/home/me/project", env=os.environ) as keeper:   # doctest: +SKIP
+    ...     print(keeper.protection().sentences()[0])
+    ...     print(keeper.wait().exit_status)
+    What the program writes goes to a layer on disk that is thrown away.
+    0
+
+    Temporary folders stay real, but not where `cwd`, the home folder or a folder of `protected` (the script's) lies in
+    one. `writable` folders are real too; they must exist. `memory_bytes` bounds what is written where the layer has to be
+    in memory. With `own_temporary` the program's TMPDIR is a folder of its own that is removed afterwards. `strongest`
+    skips the ways of keeping writes away that come before it in `start.STRENGTHS`; what is then in force, and why nothing
+    stronger is, says `Keeper.protection()`.
+
+    Raises:
+        OSError: no temporary folder can be written to, or no process can be started.
+    """
+    real_home = os.path.realpath(os.path.expanduser("~"))
+    kept_away = [folder for folder in dict.fromkeys(map(os.path.realpath, (cwd, real_home, *protected))) if os.path.isdir(folder)]
+    names = (env.get("TMPDIR"), tempfile.gettempdir(), "/tmp", "/var/tmp")
+    temporary = [folder for folder in dict.fromkeys(os.path.realpath(name) for name in names if name) if _is_temporary(folder)]
+    outside = [base for base in temporary if not any(is_within(base, folder) for folder in kept_away)]
+    base = (outside or temporary or [os.path.realpath(tempfile.gettempdir())])[0]
+    scratch.sweep(base)
+    folder, lock = scratch.make(base)
+    environment = dict(env)
+    if own_temporary:
+        environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), f"{folder}/temporary")
+    spec = {
+        "argv": list(argv),
+        "cwd": cwd,
+        "env": environment,
+        "writes": "allow" if allow_writes else "throw-away",
+        "network": allow_network,
+        "scratch": folder,
+        "temporary": temporary,
+        "project": os.path.realpath(cwd),
+        "protected": kept_away,
+        "expected": _folders_named_in(argv, cwd),
+        "writable": [os.path.realpath(path) for path in (*writable, f"{folder}/temporary")],
+        "memory_bytes": memory_bytes,
+        "strongest": strongest if outside or STRENGTHS.index(strongest) else "memory-layers",
+        "parent": os.getpid(),
+    }
+    control_end, control = os.pipe()
+    report, report_end = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", _KEEPER, str(control_end), str(report_end), str(lock)],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd="/",
+            pass_fds=(control_end, report_end, lock, *pass_fds),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(control)
+        os.close(report)
+        scratch.remove(folder)
+        raise
+    finally:
+        for descriptor in (control_end, report_end, lock):
+            os.close(descriptor)
+    messages.write(control, spec)
+    return Keeper(process, folder, control, report)
+
+
+def _folders_named_in(argv: Sequence[str], cwd: str) -> list[str]:
+    """The existing folders that arguments such as `--output_dir=/data/runs/7` lead to: where a program is likely to write."""
+    found = []
+    for word in argv[1:]:
+        path = word.rpartition("=")[2]
+        if "/" not in path or "\0" in path or "\n" in path:
+            continue
+        folder = os.path.realpath(os.path.join(cwd, path))
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        found.append(folder)
+    return found
+
+
+def _is_temporary(folder: str) -> bool:
+    return folder != "/" and os.path.isdir(folder) and os.access(folder, os.W_OK)
