@@ -19,14 +19,25 @@ import pytest
 
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.sandbox import processes, scratch
-from dryfit.rehearse.sandbox.network import host_name_in
 from dryfit.rehearse.sandbox.mounts import plan
+from dryfit.rehearse.sandbox.network import host_name_in
 
 SOURCE = Path(sandbox.__file__).parents[3]
 ORDINARY_USER = 65534
 IS_ROOT = os.geteuid() == 0
 
-# dryfit's side, in a process of its own so that it can be any user's: the program's output on stdout, the answer on stderr.
+
+def _has_namespaces() -> bool:
+    own_user = [] if IS_ROOT else ["-U"]
+    tried = subprocess.run(["unshare", *own_user, "-m", "-n", "-p", "true"], capture_output=True)
+    return tried.returncode == 0
+
+
+# Containers without SYS_ADMIN, and kernels that forbid user namespaces: what remains there is tested all the same.
+needs_namespaces = pytest.mark.skipif(not _has_namespaces(), reason="this machine allows no mount namespaces")
+
+# dryfit's side, in a process of its own so that it can be any user's: the program's output on stdout, the answer on
+# stderr.
 DRIVER = """
 import dataclasses, json, os, sys
 from dryfit.rehearse import sandbox
@@ -110,7 +121,9 @@ def driver_process(user: int | None, command: list[str], **options: Any) -> subp
         return None
 
 
-def run(argv: list[str], cwd: Path, user: int | None = None, prefix: tuple[str, ...] = (), **options: Any) -> dict[str, Any]:
+def run(
+    argv: list[str], cwd: Path, user: int | None = None, prefix: tuple[str, ...] = (), **options: Any
+) -> dict[str, Any]:
     """The answer of the driver, with the program's output under "output"."""
     process_options = {name: options.pop(name) for name in ("environment", "input") if name in options}
     arguments = json.dumps({"argv": argv, "cwd": str(cwd), **options})
@@ -122,23 +135,32 @@ def run(argv: list[str], cwd: Path, user: int | None = None, prefix: tuple[str, 
 
 
 def in_process(code: str, cwd: Path, **options: Any) -> sandbox.Keeper:
-    return sandbox.start([sys.executable, "-c", code], cwd=str(cwd), env=dict(os.environ) | {"PYTHONPATH": str(SOURCE)}, **options)
+    return sandbox.start(
+        [sys.executable, "-c", code], cwd=str(cwd), env=dict(os.environ) | {"PYTHONPATH": str(SOURCE)}, **options
+    )
 
 
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
     found = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         status = path.lstat()
-        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        found[str(path)] = (status.st_mode, status.st_uid, status.st_nlink, status.st_mtime_ns, status.st_ctime_ns, content)
+        content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[str(path)] = (
+            status.st_mode,
+            status.st_uid,
+            status.st_nlink,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            content,
+        )
     return found
 
 
 def furnish(project: Path) -> None:
     for name, text in {
-        "model.pt": "weights", "log.csv": "step,loss\n", "data.bin": "0123456789", "old.ckpt": "old", "config.yaml": "lr: 1",
-        "script.sh": "#!/bin/sh", "times": "", "replaced": "before", "checkpoints/1/model.pt": "one", "runs/a/events": "events",
-        "elsewhere/target": "kept", "vandal.py": VANDAL,
+        "model.pt": "weights", "log.csv": "step,loss\n", "data.bin": "0123456789", "old.ckpt": "old", "times": "",
+        "config.yaml": "lr: 1", "script.sh": "#!/bin/sh", "replaced": "before", "checkpoints/1/model.pt": "one",
+        "runs/a/events": "events", "elsewhere/target": "kept", "vandal.py": VANDAL,
     }.items():  # fmt: skip
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
@@ -169,6 +191,7 @@ def project(request: pytest.FixtureRequest, user: int | None) -> Iterator[Path]:
     shutil.rmtree(base)
 
 
+@needs_namespaces
 def test_what_a_program_writes_is_its_own_and_gone_afterwards(project: Path, user: int | None) -> None:
     before = snapshot(project.parent)
     answer = run([interpreter_for(user), "vandal.py"], project, user)
@@ -181,7 +204,10 @@ def test_what_a_program_writes_is_its_own_and_gone_afterwards(project: Path, use
     assert "dryfit" not in Path("/proc/self/mountinfo").read_text()
 
 
-@pytest.mark.parametrize("strongest", ["memory-layers", "read-only", "landlock", "audit-hook"])
+@pytest.mark.parametrize("strongest", [
+    pytest.param("memory-layers", marks=needs_namespaces), pytest.param("read-only", marks=needs_namespaces),
+    "landlock", "audit-hook",
+])  # fmt: skip
 def test_a_weaker_protection_keeps_the_tree_too(project: Path, user: int | None, strongest: str) -> None:
     before = snapshot(project.parent)
     answer = run([interpreter_for(user), "vandal.py"], project, user, strongest=strongest)
@@ -195,8 +221,9 @@ def test_a_weaker_protection_keeps_the_tree_too(project: Path, user: int | None,
     else:
         assert all(answer.startswith("refused: ") for answer in deeds.values()), deeds
         assert deeds["overwrite"] == (
-            "refused: [Errno 13] dryfit refused to write a file outside temporary folders, for this is a rehearsal, in which "
-            f"all weights are garbage; `dryfit run --allow-writes` lets the program do it: {str(project / 'model.pt')!r}"
+            "refused: [Errno 13] dryfit refused to write a file outside temporary folders, for this is a rehearsal, "
+            "in which all weights are garbage; `dryfit run --allow-writes` lets the program do it: "
+            f"{str(project / 'model.pt')!r}"
         )
     assert snapshot(project.parent) == before
     assert not Path(answer["scratch"]).exists()
@@ -219,6 +246,7 @@ def test_allowed_writes_are_real(project: Path, user: int | None) -> None:
     assert not (project / "old.ckpt").exists()
 
 
+@needs_namespaces
 def test_a_writable_folder_is_real_within_a_layer(project: Path, user: int | None) -> None:
     code = "echo garbage > model.pt; echo kept > runs/result; mv runs/result runs/renamed"
     answer = run(["/bin/sh", "-c", code], project, user, writable=[str(project / "runs")])
@@ -227,6 +255,7 @@ def test_a_writable_folder_is_real_within_a_layer(project: Path, user: int | Non
     assert (project / "model.pt").read_text() == "weights"
 
 
+@needs_namespaces
 def test_network_is_loopback_alone(user: int | None) -> None:
     code = """
 import socket, time
@@ -245,7 +274,11 @@ for host in ("localhost", "127.0.0.1", socket.gethostname(), socket.gethostbynam
 """
     answer = run([interpreter_for(user), "-c", code], Path("/"), user)
     assert answer["errors"] == []
-    assert answer["output"].splitlines() == ["('OSError', 'Network is unreachable', True)", "True", *["reached True"] * 4]
+    assert answer["output"].splitlines() == [
+        "('OSError', 'Network is unreachable', True)",
+        "True",
+        *["reached True"] * 4,
+    ]
     assert answer["sentences"][1] == "The network is loopback alone."
 
 
@@ -264,8 +297,8 @@ except PermissionError as error:
     finished = driver_process(None, [sys.executable, "-c", code])
     assert finished is not None
     assert finished.stdout.strip() == (
-        "dryfit refused a connection to 198.51.100.1, for this is a rehearsal, in which all weights are garbage and no network "
-        "but this machine's own; `dryfit run --allow-network` lets the program connect"
+        "dryfit refused a connection to 198.51.100.1, for this is a rehearsal, in which all weights are garbage and no "
+        "network but this machine's own; `dryfit run --allow-network` lets the program connect"
     )
 
 
@@ -304,7 +337,7 @@ def marker() -> str:
     return f"3600.{os.getpid()}{time.monotonic_ns()}"
 
 
-@pytest.mark.parametrize("strongest", ["layers", "audit-hook"])
+@pytest.mark.parametrize("strongest", [pytest.param("layers", marks=needs_namespaces), "audit-hook"])
 def test_a_daemon_ends_with_its_program(tmp_path: Path, marker: str, strongest: str) -> None:
     with in_process(DAEMON.format(marker=marker) + "time.sleep(0.3)", tmp_path, strongest=strongest) as keeper:
         assert wait_until(lambda: running(marker))
@@ -314,12 +347,14 @@ def test_a_daemon_ends_with_its_program(tmp_path: Path, marker: str, strongest: 
     assert running(marker) == []
 
 
-@pytest.mark.parametrize("strongest", ["layers", "audit-hook"])
+@pytest.mark.parametrize("strongest", [pytest.param("layers", marks=needs_namespaces), "audit-hook"])
 def test_nothing_survives_a_killed_parent(tmp_path: Path, marker: str, strongest: str) -> None:
     for name in ("project", "temporary"):
         (tmp_path / name).mkdir()
     program = DAEMON.format(marker=marker) + "time.sleep(3600)"
-    arguments = json.dumps({"argv": [sys.executable, "-c", program], "cwd": f"{tmp_path}/project", "strongest": strongest})
+    arguments = json.dumps(
+        {"argv": [sys.executable, "-c", program], "cwd": f"{tmp_path}/project", "strongest": strongest}
+    )
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "TMPDIR": f"{tmp_path}/temporary"}
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, arguments], env=environment)
     assert wait_until(lambda: running(marker))
@@ -329,13 +364,15 @@ def test_nothing_survives_a_killed_parent(tmp_path: Path, marker: str, strongest
     assert wait_until(lambda: not any((tmp_path / "temporary").iterdir()))
 
 
+@needs_namespaces
 def test_nothing_survives_a_killed_keeper(tmp_path: Path, marker: str) -> None:
     with in_process(DAEMON.format(marker=marker) + "time.sleep(3600)", tmp_path) as keeper:
         assert wait_until(lambda: running(marker))
         os.kill(keeper.pid, signal.SIGKILL)
         ended = keeper.wait(10)
     assert ended is not None
-    assert ended.problem == f"The keeper process {keeper.pid} ended by signal 9 before the program did; it was killed with it."
+    words = "ended by signal 9 before the program did; it was killed with it."
+    assert ended.problem == f"The keeper process {keeper.pid} {words}"
     assert wait_until(lambda: not running(marker))
     assert not Path(keeper.scratch).exists()
 
@@ -356,7 +393,7 @@ def test_stopping_runs_no_exit_handlers_and_leaves_nothing(tmp_path: Path, marke
     assert not Path(keeper.scratch).exists()
 
 
-@pytest.mark.parametrize("strongest", ["layers", "audit-hook"])
+@pytest.mark.parametrize("strongest", [pytest.param("layers", marks=needs_namespaces), "audit-hook"])
 def test_exit_status_and_signal_are_the_programs(tmp_path: Path, strongest: str) -> None:
     with in_process("raise SystemExit(7)", tmp_path, strongest=strongest) as keeper:
         ended = keeper.wait()
@@ -374,15 +411,17 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
 
 
 def test_standard_streams_arguments_and_environment_arrive(tmp_path: Path) -> None:
-    answer = run(["/bin/sh", "-c", 'cat; echo "$1|$ODD|$PWD"; echo "$TMPDIR" > "$TMPDIR/file"', "sh", "a b\n\"'é"], tmp_path,
-                 input="typed\n", environment={"ODD": "x" * 100_000})  # fmt: skip
+    code = 'cat; echo "$1|$ODD|$PWD"; echo "$TMPDIR" > "$TMPDIR/file"'
+    argv = ["/bin/sh", "-c", code, "sh", "a b\n\"'é"]
+    answer = run(argv, tmp_path, input="typed\n", environment={"ODD": "x" * 100_000})
     assert answer["output"] == f"typed\na b\n\"'é|{'x' * 100_000}|{tmp_path}\n"
     assert answer["exit_status"] == 0
 
 
 def test_memory_of_forked_workers_counts_once(tmp_path: Path) -> None:
     size_bytes = 64 << 20
-    code = f"import os, time; held = b'x' * {size_bytes}; [os.fork() or time.sleep(3600) for _ in range(3)]; time.sleep(3600)"
+    workers = "[os.fork() or time.sleep(3600) for _ in range(3)]; time.sleep(3600)"
+    code = f"import os, time; held = b'x' * {size_bytes}; {workers}"
     with in_process(code, tmp_path) as keeper:
         assert wait_until(lambda: len(keeper.processes()) == 4)
         assert size_bytes < keeper.resident_bytes() < 2 * size_bytes
@@ -390,6 +429,7 @@ def test_memory_of_forked_workers_counts_once(tmp_path: Path) -> None:
     assert size_bytes < ended.peak_host_bytes < 2 * size_bytes
 
 
+@needs_namespaces
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount what the test needs")
 @pytest.mark.parametrize("program_user", [None, ORDINARY_USER], ids=["root", "ordinary user"])
 def test_a_file_system_mounted_in_the_project_has_its_own_layer(tmp_path: Path, program_user: int | None) -> None:
@@ -401,18 +441,23 @@ def test_a_file_system_mounted_in_the_project_has_its_own_layer(tmp_path: Path, 
             for path in [base, *base.rglob("*")]:
                 os.chown(path, program_user, program_user, follow_symlinks=False)
         python = interpreter_for(program_user)
-        arguments = json.dumps({"argv": ["/bin/sh", "-c", "cat data/a; echo new > data/a; echo new > model.pt; cat data/a model.pt"],
-                                "cwd": str(base)})  # fmt: skip
-        as_user = "" if program_user is None else f"setpriv --reuid {program_user} --regid {program_user} --clear-groups "
-        give = "" if program_user is None else f'chown {program_user}:{program_user} "$1/data/a" && '
-        script = f'mount -t tmpfs x "$1/data" -o mode=777 && echo old > "$1/data/a" && {give}{as_user}"$2" -c "$3" "$4" && cat "$1/data/a" "$1/model.pt"'
-        finished = driver_process(None, ["unshare", "-m", "sh", "-c", script, "sh", str(base), python, DRIVER, arguments])
+        code = "cat data/a; echo new > data/a; echo new > model.pt; cat data/a model.pt"
+        arguments = json.dumps({"argv": ["/bin/sh", "-c", code], "cwd": str(base)})
+        owner = program_user or 0
+        script = (
+            f'mount -t tmpfs x "$1/data" -o mode=777 && echo old > "$1/data/a" && chown {owner}:{owner} "$1/data/a" && '
+            f'setpriv --reuid {owner} --regid {owner} --clear-groups "$2" -c "$3" "$4" && cat "$1/data/a" "$1/model.pt"'
+        )
+        finished = driver_process(
+            None, ["unshare", "-m", "sh", "-c", script, "sh", str(base), python, DRIVER, arguments]
+        )
         assert finished is not None
         assert finished.stdout == "old\nnew\nnew\nold\nweights", finished
     finally:
         shutil.rmtree(base)
 
 
+@needs_namespaces
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount what the test needs")
 def test_where_temporary_folders_are_on_an_overlay_the_layer_is_in_memory(tmp_path: Path) -> None:
     """As in a container."""
@@ -421,8 +466,12 @@ def test_where_temporary_folders_are_on_an_overlay_the_layer_is_in_memory(tmp_pa
     furnish(tmp_path / "lower/project")
     before = snapshot(tmp_path / "lower")
     arguments = json.dumps({"argv": [sys.executable, "vandal.py"], "cwd": f"{tmp_path}/merged/project"})
-    script = 'cd "$1" && mount -t overlay x merged -o lowerdir=lower,upperdir=upper,workdir=work && TMPDIR=$1/merged/temporary "$2" -c "$3" "$4"'
-    finished = driver_process(None, ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, DRIVER, arguments])
+    script = (
+        'cd "$1" && mount -t overlay x merged -o lowerdir=lower,upperdir=upper,workdir=work && '
+        'TMPDIR=$1/merged/temporary "$2" -c "$3" "$4"'
+    )
+    words = [str(tmp_path), sys.executable, DRIVER, arguments]
+    finished = driver_process(None, ["unshare", "-m", "sh", "-c", script, "sh", *words])
     assert finished is not None
     answer = json.loads(finished.stderr.splitlines()[-1])
     assert answer["protection"]["writes"] == "memory-layers"
@@ -430,6 +479,46 @@ def test_where_temporary_folders_are_on_an_overlay_the_layer_is_in_memory(tmp_pa
     assert {line.split(" ", 1)[1] for line in finished.stdout.splitlines()} == {"done"}
     assert snapshot(tmp_path / "lower") == before
     assert sorted(path.name for path in (tmp_path / "upper").rglob("*")) in ([], ["temporary"])
+
+
+@needs_namespaces
+@pytest.mark.skipif(not IS_ROOT, reason="only root can mount what the test needs")
+def test_where_no_proc_of_its_own_may_be_mounted_the_keeper_ends_the_processes(tmp_path: Path, marker: str) -> None:
+    """As in a container whose /proc has masked files."""
+    python = interpreter_for(ORDINARY_USER)
+    arguments = json.dumps({"argv": [python, "-c", DAEMON.format(marker=marker)], "cwd": "/"})
+    script = (
+        "mount --bind /dev/null /proc/version && HOME=/nonexistent "
+        f'setpriv --reuid {ORDINARY_USER} --regid {ORDINARY_USER} --clear-groups "$1" -c "$2" "$3"'
+    )
+    finished = driver_process(None, ["unshare", "-m", "sh", "-c", script, "sh", python, DRIVER, arguments])
+    assert finished is not None
+    answer = json.loads(finished.stderr.splitlines()[-1])
+    assert answer["exit_status"] == 0
+    assert answer["protection"]["writes"] in ("layers", "memory-layers")
+    assert answer["protection"]["processes"] == "reaper"
+    assert answer["protection"]["failures"] == ["No /proc of its own could be mounted (Operation not permitted)."]
+    assert running(marker) == []
+
+
+@needs_namespaces
+@pytest.mark.skipif(not IS_ROOT, reason="only root can take away what the test needs taken away")
+def test_where_namespaces_are_forbidden_the_next_best_is_in_force_and_says_why(tmp_path: Path) -> None:
+    furnish(tmp_path)
+    before = snapshot(tmp_path)
+    arguments = json.dumps({"argv": [sys.executable, "vandal.py"], "cwd": str(tmp_path)})
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && setpriv --bounding-set=-all "$1" -c "$2" "$3"'
+    words = ["unshare", "-Ur", "sh", "-c", script, "sh", sys.executable, DRIVER, arguments]
+    finished = driver_process(None, words)
+    assert finished is not None
+    answer = json.loads(finished.stderr.splitlines()[-1])
+    assert answer["protection"]["writes"] in ("landlock", "audit-hook")
+    assert answer["protection"]["network"] == "audit-hook"
+    failures = answer["protection"]["failures"]
+    assert failures[0].startswith("No mount namespace could be made (Operation not permitted); a container needs")
+    assert failures[1].startswith("No user namespace could be made (No space left on device); of the sysctls")
+    assert failures[-1].startswith("No network namespace could be made (Operation not permitted); connections are")
+    assert snapshot(tmp_path) == before
 
 
 def test_probe_says_what_works_here() -> None:
@@ -473,7 +562,8 @@ def test_plan_makes_a_crowded_folder_read_only_but_for_the_project() -> None:
 def test_the_machines_name_leads_to_an_address_that_lo_can_have() -> None:
     name = socket.gethostname()
     assert host_name_in(f"127.0.1.1 {name}\n") == ([], f"127.0.1.1 {name}\n")
-    assert host_name_in(f"# {name}\n10.1.2.3 x {name} # y\n") == ([bytes([10, 1, 2, 3])], f"# {name}\n10.1.2.3 x {name} # y\n")
+    text = f"# {name}\n10.1.2.3 x {name} # y\n"
+    assert host_name_in(text) == ([bytes([10, 1, 2, 3])], text)
     assert host_name_in("127.0.0.1 localhost\n") == ([], f"127.0.0.1 localhost\n127.0.0.1 {name}\n")
 
 

@@ -4,7 +4,8 @@
 program's own Python, `refuse.install_as_told` does what namespaces could not.
 """
 
-from dryfit.rehearse.sandbox.client import Ended, Keeper, Protection, start
+from dryfit.rehearse.sandbox.client import Keeper, start
+from dryfit.rehearse.sandbox.outcome import Ended, Protection
 from dryfit.rehearse.sandbox.probe import probe
 
 __all__ = ["Ended", "Keeper", "Protection", "probe", "start"]

@@ -15,71 +15,13 @@ from typing import IO
 
 from dryfit.errors import DryfitError
 from dryfit.rehearse.sandbox import messages, processes, scratch
+from dryfit.rehearse.sandbox.begin import STRENGTHS
 from dryfit.rehearse.sandbox.mounts import is_within
-from dryfit.rehearse.sandbox.start import STRENGTHS
+from dryfit.rehearse.sandbox.outcome import Ended, Protection
 from dryfit.units import GIB
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
 _SECONDS_TO_STOP = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protection:
-    """What keeps a program from the real machine: `writes` and `network` by name, `sentences()` in words.
-
-    `writes` is "layers" (on disk), "memory-layers", "read-only", "landlock", "audit-hook" or "allowed"; `network` is
-    "loopback", "audit-hook" or "allowed"; `processes` is "namespace" or "reaper". `read_only` are the folders that have no
-    layer where others do; `failures` says in sentences what the kernel refused on the way here.
-    """
-
-    writes: str
-    network: str
-    processes: str
-    read_only: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-
-    def sentences(self) -> tuple[str, ...]:
-        """What is in force, a sentence each: writes, network, processes."""
-        writes = _WRITES[self.writes]
-        if self.read_only and self.writes != "read-only":
-            writes += f" Writes are refused in {', '.join(self.read_only)}."
-        return writes, _NETWORK[self.network], _PROCESSES[self.processes]
-
-
-_WRITES = {
-    "layers": "What the program writes goes to a layer on disk that is thrown away.",
-    "memory-layers": "What the program writes goes to a layer in memory that is thrown away.",
-    "read-only": "Writes outside temporary folders are refused: all else is mounted read-only.",
-    "landlock": "Writes outside temporary folders are refused by the kernel (Landlock).",
-    "audit-hook": "Writes outside temporary folders are refused in Python only: the C code of extensions, and programs "
-    "that this one starts, can write.",
-    "allowed": "Writes are allowed: the program's files are real.",
-}
-_NETWORK = {
-    "loopback": "The network is loopback alone.",
-    "audit-hook": "Connections beyond loopback are refused in Python only: C code of extensions can connect.",
-    "allowed": "The network is allowed.",
-}
-_PROCESSES = {
-    "namespace": "The kernel ends every process of the program with it.",
-    "reaper": "The keeper ends every process of the program with it; were the keeper itself killed, some could stay.",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a program in the sandbox ended.
-
-    One of `exit_status`, `signal`, `stopped` (by us) and `problem` (it could not be started, or the keeper was lost: a
-    sentence) is set. `peak_host_bytes` is the largest resident set that one of its processes had.
-    """
-
-    exit_status: int | None
-    signal: int | None
-    stopped: bool
-    problem: str
-    peak_host_bytes: int
-    cpu_seconds: float
 
 
 @dataclass(slots=True)
@@ -116,7 +58,7 @@ class Keeper:
         return self.wait(0)
 
     def wait(self, seconds: float | None = None) -> Ended | None:
-        """Wait until the program has ended, every process of it is gone and its layer is removed; None if it still runs."""
+        """Wait until the program, every process of it and its layer are gone; None if it still runs."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._ended is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -146,7 +88,9 @@ class Keeper:
     def __enter__(self) -> Keeper:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _receive(self, seconds: float | None) -> bool:
@@ -159,12 +103,18 @@ class Keeper:
             self._lost(stopped=False)
             return True
         if message["kind"] == "started":
-            names = {name: message[name] for name in ("writes", "network", "processes")}
-            lists = {name: tuple(message[name]) for name in ("read_only", "failures")}
-            self._protection = Protection(**names, **lists)
+            self._protection = Protection(
+                writes=message["writes"],
+                network=message["network"],
+                processes=message["processes"],
+                read_only=tuple(message["read_only"]),
+                failures=tuple(message["failures"]),
+            )
             return True
         status = message["status"]
-        problem = message["problem"] or ("" if status is not None or message["stopped"] else "The program was not started.")
+        problem = message["problem"]
+        if status is None and not message["stopped"]:
+            problem = problem or "The program was not started."
         died = status is not None and os.WIFSIGNALED(status)
         self._finish(
             Ended(
@@ -181,9 +131,16 @@ class Keeper:
     def _lost(self, stopped: bool) -> Ended:
         code = self.process.wait()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        problem = "" if stopped else f"The keeper process {self.pid} ended by {how} before the program did; it was killed with it."
+        problem = f"The keeper process {self.pid} ended by {how} before the program did; it was killed with it."
         return self._finish(
-            Ended(exit_status=None, signal=None, stopped=stopped, problem=problem, peak_host_bytes=0, cpu_seconds=0.0)
+            Ended(
+                exit_status=None,
+                signal=None,
+                stopped=stopped,
+                problem="" if stopped else problem,
+                peak_host_bytes=0,
+                cpu_seconds=0.0,
+            )
         )
 
     def _finish(self, ended: Ended) -> Ended:
@@ -223,18 +180,17 @@ def start(
     0
 
     Temporary folders stay real, but not where `cwd`, the home folder or a folder of `protected` (the script's) lies in
-    one. `writable` folders are real too; they must exist. `memory_bytes` bounds what is written where the layer has to be
-    in memory. With `own_temporary` the program's TMPDIR is a folder of its own that is removed afterwards. `strongest`
-    skips the ways of keeping writes away that come before it in `start.STRENGTHS`; what is then in force, and why nothing
-    stronger is, says `Keeper.protection()`.
+    one. `writable` folders are real too; they must exist. `memory_bytes` bounds what is written where the layer has to
+    be in memory. With `own_temporary` the program's TMPDIR is a folder of its own that is removed afterwards.
+    `strongest` skips the ways of keeping writes away that come before it in `begin.STRENGTHS`; what is then in force,
+    and why nothing stronger is, says `Keeper.protection()`.
 
     Raises:
         OSError: no temporary folder can be written to, or no process can be started.
     """
-    real_home = os.path.realpath(os.path.expanduser("~"))
-    kept_away = [folder for folder in dict.fromkeys(map(os.path.realpath, (cwd, real_home, *protected))) if os.path.isdir(folder)]
-    names = (env.get("TMPDIR"), tempfile.gettempdir(), "/tmp", "/var/tmp")
-    temporary = [folder for folder in dict.fromkeys(os.path.realpath(name) for name in names if name) if _is_temporary(folder)]
+    kept_away = [folder for folder in _real(cwd, os.path.expanduser("~"), *protected) if os.path.isdir(folder)]
+    names = _real(env.get("TMPDIR"), tempfile.gettempdir(), "/tmp", "/var/tmp")
+    temporary = [folder for folder in names if _is_temporary(folder)]
     outside = [base for base in temporary if not any(is_within(base, folder) for folder in kept_away)]
     base = (outside or temporary or [os.path.realpath(tempfile.gettempdir())])[0]
     scratch.sweep(base)
@@ -246,8 +202,8 @@ def start(
         "argv": list(argv),
         "cwd": cwd,
         "env": environment,
-        "writes": "allow" if allow_writes else "throw-away",
-        "network": allow_network,
+        "allow_writes": allow_writes,
+        "allow_network": allow_network,
         "scratch": folder,
         "temporary": temporary,
         "project": os.path.realpath(cwd),
@@ -282,8 +238,12 @@ def start(
     return Keeper(process, folder, control, report)
 
 
+def _real(*paths: str | None) -> list[str]:
+    return list(dict.fromkeys(os.path.realpath(path) for path in paths if path))
+
+
 def _folders_named_in(argv: Sequence[str], cwd: str) -> list[str]:
-    """The existing folders that arguments such as `--output_dir=/data/runs/7` lead to: where a program is likely to write."""
+    """The existing folders that arguments such as `--output_dir=/data/runs/7` lead to: it is likely to write there."""
     found = []
     for word in argv[1:]:
         path = word.rpartition("=")[2]

@@ -1,6 +1,6 @@
 """The keeper: a small process between dryfit and the program, run as `python -I -S keeper.py CONTROL REPORT LOCK`.
 
-It starts the program where its writes and connections are kept away from everything real (`start.py`), waits, and when
+It starts the program where its writes and connections are kept away from everything real (`begin.py`), waits, and when
 the program has ended, the control pipe is closed or dryfit is gone, kills every process below it, throws the layer away
 and reports. It imports little: each module is a millisecond of every rehearsal.
 """
@@ -20,7 +20,7 @@ for _name in ("dryfit.rehearse.sandbox", "dryfit.rehearse", "dryfit"):
         sys.modules[_name] = _package
     _folder = os.path.dirname(_folder)
 
-from dryfit.rehearse.sandbox import kernel, messages, processes, scratch, start  # noqa: E402
+from dryfit.rehearse.sandbox import begin, kernel, messages, processes, scratch  # noqa: E402
 
 
 def main(control: int, report: int, lock: int) -> None:
@@ -34,9 +34,10 @@ def main(control: int, report: int, lock: int) -> None:
     watched.register(signals, select.POLLIN)
     watched.register(control, select.POLLIN)
     try:
-        watched.register(os.pidfd_open(spec["parent"]), select.POLLIN)
+        parent = os.pidfd_open(spec["parent"])
     except (AttributeError, OSError):  # before Linux 5.3: the closed control pipe alone says that dryfit is gone
-        pass
+        parent = control
+    watched.register(parent, select.POLLIN)
     ended = _first_that_starts(spec, watched, signals, report)
     ended["peak_host_bytes"] = processes.end_descendants(ended["peak_host_bytes"])
     scratch.remove(spec["scratch"])
@@ -48,7 +49,7 @@ def _first_that_starts(spec: messages.Message, watched: select.poll, signals: in
     failures: list[str] = []
     without: set[str] = set()
     ended: messages.Message = {}
-    for way, own_user in start.ways(spec):
+    for way, own_user in begin.ways(spec):
         while True:
             ended = _run(spec, (way, own_user, frozenset(without)), failures, watched, signals, report)
             if ended["refused"] not in ("network", "processes") or ended["refused"] in without:
@@ -60,13 +61,13 @@ def _first_that_starts(spec: messages.Message, watched: select.poll, signals: in
 
 
 def _run(
-    spec: messages.Message, way: start.Way, failures: list[str], watched: select.poll, signals: int, report: int
+    spec: messages.Message, way: begin.Way, failures: list[str], watched: select.poll, signals: int, report: int
 ) -> messages.Message:
     inner, inner_end = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(inner)
-        start.start(spec, way, inner_end)
+        begin.begin(spec, way, inner_end)
     os.close(inner_end)
     os.set_blocking(inner, False)
     watched.register(inner, select.POLLIN)

@@ -1,4 +1,4 @@
-"""The Linux calls that a sandbox is made of and Python's standard library lacks, each with its own errno raised as `OSError`.
+"""The Linux calls that a sandbox is made of and Python's standard library lacks; each raises its errno as `OSError`.
 
 Numbers are those of the kernel's uapi headers: linux/sched.h, linux/mount.h, linux/prctl.h, asm-generic/unistd.h.
 """

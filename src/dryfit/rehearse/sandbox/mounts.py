@@ -1,7 +1,7 @@
-"""The program's own view of the file system: everything readable where it is, every write in a layer that is thrown away.
+"""The program's own view of the file system: all is readable where it is, and writes go to a layer that is thrown away.
 
-A new root is put together from the old one, mount by mount: a folder becomes an overlay of the real folder and an empty
-one in the scratch folder; temporary folders, /dev and /sys are the real ones; what cannot be overlaid is made read-only.
+A new root is put together from the old one, mount by mount: a folder becomes an overlay of the real folder and an
+empty one in the scratch folder; temporary folders, /dev and /sys are real; what cannot be overlaid is made read-only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Layers:
 
     def cover(self, path: str) -> bool:
         """Put a layer over the folder at `path` of the new root; false when no kind of layer could be had."""
-        refused = []
+        refused: list[str] = []
         for kind in sorted(self.places, reverse=path not in self.small):
             for options in list(self.options):
                 try:
@@ -53,7 +53,7 @@ class Layers:
                     continue
                 self.covered[path] = kind
                 self.options = [options]
-                for other in refused:  # it is not the folder that stands in the way: spare the other folders the attempt
+                for other in refused:  # the folder does not stand in the way: spare the others the attempt
                     del self.places[other]
                 return True
             refused.append(kind)
@@ -78,7 +78,8 @@ class Layers:
         opened = [os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in (OLD + path, upper, work)]
         try:
             names = [f"{OLD}/proc/self/fd/{number}" for number in opened]
-            same_flags = os.statvfs(OLD + path).f_flag & (kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC)
+            kept = kernel.READ_ONLY | kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC
+            same_flags = os.statvfs(OLD + path).f_flag & kept
             kernel.mount(
                 "dryfit", NEW + path, "overlay", same_flags,
                 f"lowerdir={names[0]},upperdir={names[1]},workdir={names[2]},{options}",
@@ -149,7 +150,9 @@ def depth(path: str) -> int:
     return 0 if path == "/" else path.count("/")
 
 
-def plan(mounts: list[str], temporary: list[str], protected: list[str], writable: list[str], scratch: str) -> dict[str, str]:
+def plan(
+    mounts: list[str], temporary: list[str], protected: list[str], writable: list[str], scratch: str
+) -> dict[str, str]:
     """What to do where: path -> "cover" (a layer over it), "real" (as it is) or "read-only", for all but the top level.
 
     A temporary folder is real, but not the part of it in which a protected folder lies.

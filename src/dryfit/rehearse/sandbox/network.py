@@ -1,4 +1,4 @@
-"""A network in which there is only this machine: loopback, up, answering at every address that programs call their own."""
+"""A network in which there is only this machine: loopback, answering at every address that programs call their own."""
 
 from __future__ import annotations
 

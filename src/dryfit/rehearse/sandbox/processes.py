@@ -31,10 +31,11 @@ def program_processes(keeper: int) -> list[int]:
 
 
 def resident_bytes(keeper: int) -> int:
-    """Memory that the program under a keeper holds now, in bytes; address space that nothing was written to is not counted.
+    """Memory that the program under a keeper holds now, in bytes.
 
-    One process: its resident set. Several: the sum of their proportional sets (`Pss` of smaps_rollup), in which pages
-    that forked workers share count once; where the kernel does not tell, the sum of the resident sets, which is more.
+    Address space that nothing was written to does not count: not the virtual card's. One process: its resident set.
+    Several: the sum of their proportional sets (`Pss` of smaps_rollup), in which pages that forked workers share count
+    once; where the kernel does not tell, the sum of the resident sets, which is more.
     """
     processes = program_processes(keeper)
     if len(processes) == 1:
@@ -49,7 +50,7 @@ def end_descendants(largest_bytes: int = 0) -> int:
     """
     while True:
         for pid in descendants(os.getpid()):
-            # Asked before the end: the kernel does not hand on the usage of processes that it ends with their namespace.
+            # Asked before the end: the kernel hands on no usage of processes that it ends with their namespace.
             largest_bytes = max(largest_bytes, _largest_resident_set_bytes(pid))
             try:
                 os.kill(pid, 9)
@@ -79,7 +80,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _descendants_by_parent(pid: int) -> list[int]:
-    parents = {int(name): int(fields[1]) for name in os.listdir("/proc") if name.isdigit() and (fields := _stat(int(name)))}
+    everyone = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    parents = {other: int(fields[1]) for other in everyone if (fields := _stat(other))}
     found, waiting = [], [pid]
     while waiting:
         parent = waiting.pop()

@@ -1,7 +1,7 @@
 """In the program's own Python: refuse in words what namespaces could not keep away, and rename across layers.
 
-The last line of defence: it sees what goes through Python (`open`, `os`, `shutil`, `pathlib`, `socket`, `sqlite3`), not what
-an extension's own C code does. Installed as early as possible in every Python process of the program.
+The last line of defence: it sees what goes through Python (`open`, `os`, `shutil`, `pathlib`, `socket`, `sqlite3`), not
+what an extension's own C code does. Installed as early as possible in every Python process of the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LIFTED = "this is a rehearsal, in which all weights are garbage"
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-# Audit events (docs.python.org/3/library/audit_events.html) -> what they do, and where their paths and folder descriptors are.
+# Audit events (docs.python.org/3/library/audit_events.html) -> a verb, and where paths and folder descriptors stand.
 _PATHS: dict[str, tuple[str, tuple[tuple[int, int | None], ...]]] = {
     "os.remove": ("delete", ((0, 1),)),
     "os.rmdir": ("delete", ((0, 1),)),
@@ -109,7 +109,8 @@ def rename_across_layers() -> None:
 def _moving(rename: Any) -> Any:
     def moving(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
         try:
-            return rename(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            rename(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            return
         except OSError as error:
             if error.errno != errno.EXDEV or src_dir_fd is not None or dst_dir_fd is not None:
                 raise
@@ -128,7 +129,6 @@ def _moving(rename: Any) -> Any:
                 os.unlink(source)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
-        return None
 
     moving.__name__ = rename.__name__
     moving.__doc__ = rename.__doc__

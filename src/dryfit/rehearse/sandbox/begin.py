@@ -1,4 +1,4 @@
-"""Between the keeper's fork and the program's exec: namespaces, the new root, the network, and what to say if refused."""
+"""Between the keeper's fork and the program's exec: namespaces, the new root, the network; and words if refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     Way: TypeAlias = tuple[str, bool, frozenset[str]]
     """What keeps writes away; whether in a user namespace; which of "network" and "processes" get none of their own."""
 
-LAYERS, MEMORY_LAYERS, READ_ONLY, LANDLOCK, AUDIT_HOOK = "layers", "memory-layers", "read-only", "landlock", "audit-hook"
+LAYERS, MEMORY_LAYERS, READ_ONLY = "layers", "memory-layers", "read-only"
+LANDLOCK, AUDIT_HOOK = "landlock", "audit-hook"
 ALLOWED, BARE = "allowed", "bare"
 WITH_MOUNTS = (LAYERS, MEMORY_LAYERS, READ_ONLY, ALLOWED)
 STRENGTHS = (LAYERS, MEMORY_LAYERS, READ_ONLY, LANDLOCK, AUDIT_HOOK)
@@ -30,10 +31,13 @@ class Refused(Exception):
 def ways(spec: messages.Message) -> list[tuple[str, bool]]:
     """How to try, in this order: what keeps the program's writes away, and whether in a user namespace."""
     root = os.geteuid() == 0
-    if spec["writes"] == "allow":
-        names = [ALLOWED, BARE]
+    names: tuple[str, ...]
+    if spec["allow_writes"]:
+        names = (ALLOWED, BARE)
+    elif spec["strongest"] == LAYERS:
+        names = (LAYERS, READ_ONLY, LANDLOCK, AUDIT_HOOK)  # layers are in memory by themselves where the disk has none
     else:
-        names = [name for name in STRENGTHS[STRENGTHS.index(spec["strongest"]) :] if name != MEMORY_LAYERS or name == spec["strongest"]]
+        names = STRENGTHS[STRENGTHS.index(spec["strongest"]) :]
     found = []
     for name in names:
         if root:
@@ -43,13 +47,13 @@ def ways(spec: messages.Message) -> list[tuple[str, bool]]:
     return found
 
 
-def start(spec: messages.Message, way: Way, inner: int) -> NoReturn:
-    """Become the program, or the first process of its own process namespace that waits for it; tell `inner` how it went."""
+def begin(spec: messages.Message, way: Way, inner: int) -> NoReturn:
+    """Become the program, or what waits for it in its own process namespace; tell `inner` how it went."""
     keeper = os.getppid()
     try:
         kernel.die_with_parent()
         if os.getppid() == keeper:
-            _start(spec, way, inner)
+            _begin(spec, way, inner)
     except Refused as refused:
         messages.write(inner, {"kind": "refused", "stage": refused.stage, "failures": [str(refused)]})
     except BaseException as error:  # a fault of ours: nothing but this process may see it, so it is reported as such
@@ -58,9 +62,10 @@ def start(spec: messages.Message, way: Way, inner: int) -> NoReturn:
     os._exit(0)
 
 
-def _start(spec: messages.Message, way: Way, inner: int) -> None:
+def _begin(spec: messages.Message, way: Way, inner: int) -> None:
     name, own_user, without = way
-    started: messages.Message = {"kind": "started", "writes": ALLOWED if name == BARE else name, "read_only": [], "failures": []}
+    started: messages.Message = {"kind": "started", "writes": ALLOWED if name == BARE else name}
+    started |= {"read_only": [], "failures": []}
     addresses, hosts = _this_machine(spec)
     if own_user:
         _own_user()
@@ -97,7 +102,7 @@ def _own_user() -> None:
 
 def _this_machine(spec: messages.Message) -> tuple[list[bytes], str]:
     """The addresses that `lo` has to answer at, and a file to show as /etc/hosts, or none."""
-    if spec["network"]:
+    if spec["allow_network"]:
         return [], ""
     try:
         with open("/etc/hosts", encoding="utf-8", errors="surrogateescape") as file:
@@ -116,19 +121,23 @@ def _this_machine(spec: messages.Message) -> tuple[list[bytes], str]:
 
 
 def _network(spec: messages.Message, without: frozenset[str], addresses: list[bytes], failures: list[str]) -> str:
-    if spec["network"]:
+    if spec["allow_network"]:
         return ALLOWED
     if "network" in without:
         return AUDIT_HOOK
     try:
         kernel.unshare(kernel.NEW_NET)
     except OSError as error:
-        failures.append(f"No network namespace could be made ({error.strerror}); connections are refused in Python only.")
+        failures.append(
+            f"No network namespace could be made ({error.strerror}); connections are refused in Python only."
+        )
         return AUDIT_HOOK
     try:
         network.bring_up_loopback(addresses)
     except OSError as error:
-        raise Refused("network", f"Loopback could not be switched on in a network of its own ({error.strerror}).") from error
+        raise Refused(
+            "network", f"Loopback could not be switched on in a network of its own ({error.strerror})."
+        ) from error
     return "loopback"
 
 
@@ -183,8 +192,8 @@ def _throw_away(
             found = os.stat(mounts.OLD + spec["project"])
             if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
                 started["failures"].append(
-                    f"{spec['project']} belongs to another user or group: files in it that do, too, cannot be changed in a "
-                    "user namespace, and a program that tries gets «Value too large for defined data type»."
+                    f"{spec['project']} belongs to another user or group: files in it that do, too, cannot be changed "
+                    "in a user namespace, and a program that tries gets «Value too large for defined data type»."
                 )
         names = {mounts.ON_DISK: LAYERS, mounts.IN_MEMORY: MEMORY_LAYERS, "": READ_ONLY}
         started["writes"] = names[layers.around(spec["project"])]
@@ -239,7 +248,9 @@ def _in_own_processes(spec: messages.Message, name: str, inner: int, started: me
     except Refused as refused:
         messages.write(inner, {"kind": "refused", "stage": refused.stage, "failures": [str(refused)]})
     except BaseException as error:
-        messages.write(inner, {"kind": "refused", "stage": "fault", "failures": [f"{name} could not be set up: {error!r}."]})
+        messages.write(
+            inner, {"kind": "refused", "stage": "fault", "failures": [f"{name} could not be set up: {error!r}."]}
+        )
     os._exit(0)
 
 
@@ -254,7 +265,9 @@ def _execute(spec: messages.Message, name: str, inner: int, started: messages.Me
         try:
             landlock.refuse_writes_outside(outside)
         except OSError as error:
-            raise Refused("landlock", f"This kernel has no Landlock to refuse writes with ({error.strerror}).") from error
+            raise Refused(
+                "landlock", f"This kernel has no Landlock to refuse writes with ({error.strerror})."
+            ) from error
     messages.write(inner, started)
     argv = spec["argv"]
     try:
@@ -262,5 +275,7 @@ def _execute(spec: messages.Message, name: str, inner: int, started: messages.Me
         kernel.default_signals()
         os.execvpe(argv[0], argv, spec["env"])
     except OSError as error:
-        messages.write(inner, {"kind": "ended", "problem": f"{argv[0]} could not be started in {spec['cwd']}: {error.strerror}."})
+        messages.write(
+            inner, {"kind": "ended", "problem": f"{argv[0]} could not be started in {spec['cwd']}: {error.strerror}."}
+        )
     os._exit(127)
