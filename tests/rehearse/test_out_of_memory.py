@@ -23,7 +23,7 @@ def test_an_uncaught_error_does_not_fit(rehearse: Any) -> None:
     assert done.code == 1
     assert done.result["verdict"] == "does not fit"
     oom = done.result["out_of_memory"]
-    assert (oom["step"], oom["phase"], oom["caught"], oom["count"]) == (5, "between steps", False, 1)
+    assert (oom["step"], oom["phase"], oom["caught"], oom["count"]) == (5, "forward", False, 1)
     assert oom["requested_bytes"] == 1 << 30
     assert re.match(r"CUDA out of memory\. Tried to allocate 1024\.00 MiB\. GPU 0 has a total capacity of 2\.00 GiB", oom["message"])
     assert done.result["ending"]["how"] == "out of memory"
@@ -34,7 +34,7 @@ def test_an_uncaught_error_does_not_fit(rehearse: Any) -> None:
 def test_the_verdict_line_says_where_and_how_much(rehearse: Any) -> None:
     done = rehearse(GROWS, gpu="sm=80,sms=108,memory=2GiB", json_output=False)
     first = done.stdout.splitlines()[0]
-    assert re.search(r"^DOES NOT FIT on .*: out of memory in step 5, between steps: 1\.00 GiB asked for, [\d.]+ MiB free$", first)
+    assert re.search(r"^DOES NOT FIT on .*: out of memory in step 5, forward: 1\.00 GiB asked for, [\d.]+ MiB free$", first)
     assert "PyTorch's own error: CUDA out of memory." in done.stdout
 
 

@@ -16,14 +16,14 @@ def command_line(words: list[str]) -> list[str]:
     >>> command_line(["-m", "json.tool"])[1:]
     ['-m', 'json.tool']
 
-    A script is run by this very Python; so is a module (`-m NAME`). Anything else has to be a command on PATH
-    (`torchrun`, `accelerate`, `python`), whose Python processes are followed.
+    A script is run by this very Python; so is a module (`-m NAME`). Anything else has to be a command (`torchrun`,
+    `accelerate`, `python`), looked for beside this Python first and on PATH then, whose Python processes are followed.
 
     Raises:
         UsageError: nothing to run, no such file, a folder, or no such command.
     """
     if not words:
-        raise UsageError("There is no program to run; write one after the options, as in: dryfit run train.py --lr 3e-4")
+        raise UsageError("There is no program to run; write one after the options: dryfit run train.py --lr 3e-4")
     first = words[0]
     if first == "-m":
         if len(words) < 2:
@@ -36,7 +36,7 @@ def command_line(words: list[str]) -> list[str]:
         raise UsageError(f"{first} is a folder without a __main__.py; name the script in it that trains.")
     if path.is_file() and not _is_a_command(path):
         return [sys.executable, *words]
-    found = shutil.which(first)
+    found = shutil.which(first, path=search_path())
     if found:
         return [found, *words[1:]]
     if first.endswith(".py") or os.sep in first:
@@ -50,3 +50,8 @@ def command_line(words: list[str]) -> list[str]:
 def _is_a_command(path: Path) -> bool:
     """Whether a file is to be executed itself: executable, and not a Python script."""
     return path.suffix != ".py" and os.access(path, os.X_OK)
+
+
+def search_path() -> str:
+    """Where commands are looked for, as if this Python's environment were activated."""
+    return os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))  # noqa: PTH120

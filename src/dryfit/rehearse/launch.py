@@ -17,9 +17,10 @@ from dryfit.cards import Card, find_card
 from dryfit.errors import DryfitError, UsageError
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed, assemble
-from dryfit.rehearse.command import command_line
+from dryfit.rehearse.command import command_line, search_path
 from dryfit.rehearse.events import ORDERS_VARIABLE, Orders, read_events
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
+from dryfit.rehearse.places import is_of_the_program
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.result import Result
 from dryfit.units import format_bytes
@@ -144,6 +145,7 @@ def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> 
     variables |= card
     if not allow_network:
         variables |= _OFFLINE
+    variables["PATH"] = search_path()
     variables[ORDERS_VARIABLE] = orders.to_text()
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_HOOK_FOLDER), variables.get("PYTHONPATH"))))
     return variables
@@ -251,10 +253,10 @@ def _has_ended(path: Path) -> bool:
 
 
 def _crash_place(events: Path) -> tuple[str, int] | None:
-    """Where a crashed process was, from what faulthandler wrote: the innermost line outside installed packages."""
+    """Where a crashed process was, from what faulthandler wrote: the innermost line of the program's own."""
     for path in events.glob("*.fault"):
         frames = re.findall(r'File "([^"]+)", line (\d+)', path.read_text(errors="replace"))
-        own = [(file, int(line)) for file, line in frames if "site-packages" not in file and not file.startswith("<")]
+        own = [(file, int(line)) for file, line in frames if is_of_the_program(file)]
         if own:
             return own[0]
     return None

@@ -6,11 +6,14 @@ they would save, upload or log is garbage.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from dryfit.rehearse.places import is_of_the_program
 
 Facts = Callable[[], dict[str, Any]]
 
@@ -24,10 +27,8 @@ def stop_now(write: Callable[..., None], facts: Facts, how: str) -> NoReturn:
     """Write the last event, show what the program has printed so far, and leave without running its exit handlers."""
     last_words(write, facts, how)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
     os._exit(0)
 
 
@@ -37,7 +38,7 @@ def uncaught_error() -> dict[str, Any] | None:
     if not isinstance(error, BaseException):
         return None
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "site-packages" not in f.filename and "/dryfit/" not in f.filename] or list(frames)
+    own = [frame for frame in frames if is_of_the_program(frame.filename)] or list(frames)
     file, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
     if isinstance(error, SyntaxError) and error.filename:
         file, line = error.filename, error.lineno

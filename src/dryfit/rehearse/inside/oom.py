@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any
 
 from dryfit.rehearse.events import EventWriter
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.phases import Progress
+from dryfit.rehearse.places import is_of_the_program
 
 
 def watch(progress: Progress, writer: EventWriter) -> None:
@@ -39,11 +39,11 @@ def watch(progress: Progress, writer: EventWriter) -> None:
 
 
 def _line_of_the_program(frame: FrameType | None) -> tuple[str | None, int | None]:
-    """The innermost line outside installed packages; else the outermost of all."""
-    last: Any = (None, None)
+    """The innermost line of the program's own; the outermost of all where there is none."""
+    file, line = None, None
     while frame is not None:
-        last = (frame.f_code.co_filename, frame.f_lineno)
-        if "site-packages" not in last[0] and "/dryfit/" not in last[0] and not last[0].startswith("<"):
-            return last[0], last[1]
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        if is_of_the_program(file):
+            break
         frame = frame.f_back
-    return last[0], last[1]
+    return file, line
