@@ -58,7 +58,7 @@ class Keeper:
         return self.wait(0)
 
     def wait(self, seconds: float | None = None) -> Ended | None:
-        """Wait until the program, every process of it and its layer are gone; None if it still runs."""
+        """Wait until the program and every process of it are gone; None if it still runs. Its layer is then going."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._ended is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -130,6 +130,7 @@ class Keeper:
 
     def _lost(self, stopped: bool) -> Ended:
         code = self.process.wait()
+        scratch.remove(self.scratch)  # the keeper does, unless it is killed
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         problem = f"The keeper process {self.pid} ended by {how} before the program did; it was killed with it."
         return self._finish(
@@ -150,7 +151,6 @@ class Keeper:
             os.close(self._control)
         os.close(self._report)
         self._control = self._report = -1
-        scratch.remove(self.scratch)  # the keeper did, unless it was killed
         return ended
 
 

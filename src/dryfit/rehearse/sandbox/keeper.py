@@ -1,8 +1,8 @@
 """The keeper: a small process between dryfit and the program, run as `python -I -S keeper.py CONTROL REPORT LOCK`.
 
 It starts the program where its writes and connections are kept away from everything real (`begin.py`), waits, and when
-the program has ended, the control pipe is closed or dryfit is gone, kills every process below it, throws the layer away
-and reports. It imports little: each module is a millisecond of every rehearsal.
+the program has ended, the control pipe is closed or dryfit is gone, kills every process below it,
+reports and throws the layer away. It imports little: each module is a millisecond of every rehearsal.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def main(control: int, report: int, lock: int) -> None:
     watched.register(parent, select.POLLIN)
     ended = _first_that_starts(spec, watched, signals, report)
     ended["peak_host_bytes"] = processes.end_descendants(ended["peak_host_bytes"])
-    scratch.remove(spec["scratch"])
     messages.write(report, ended)
+    scratch.remove_in_the_background(spec["scratch"])
 
 
 def _first_that_starts(spec: messages.Message, watched: select.poll, signals: int, report: int) -> messages.Message:

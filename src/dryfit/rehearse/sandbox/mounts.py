@@ -22,7 +22,7 @@ _SMALL_FILE_BYTES = 1 << 20
 _KEPT_AS_THEY_ARE = ("/dev", "/sys")
 
 # Folders of the system, where a program writes little if anything: a layer in memory is made and removed sooner.
-_SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/lost+found", "/run", "/sbin", "/usr")
+_SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/lost+found", "/run", "/sbin", "/usr", "/var")
 
 ON_DISK, IN_MEMORY = "on disk", "in memory"
 
@@ -258,6 +258,8 @@ def _expand(path: str, steps: dict[str, str], mounts: list[str], layers: Layers 
         elif kind == stat.S_IFDIR:
             os.mkdir(new)
             copy_attributes(entry.path, new)
+            if layers is not None and child not in steps and _is_empty(entry.path):
+                continue
             if child != "/proc" and (path == "/" or child not in steps):
                 _place(child, steps, mounts, layers)
         elif kind != stat.S_IFREG or not _copied(entry.path, new):
@@ -273,6 +275,14 @@ def _copied(source: str, target: str) -> bool:
         copy.write(original.read())
     copy_attributes(source, target)
     return True
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
 
 
 def _bind(path: str) -> None:

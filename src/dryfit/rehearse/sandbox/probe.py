@@ -7,12 +7,20 @@ import os
 from dryfit.rehearse.sandbox import client
 
 
-def probe() -> tuple[str, ...]:
-    """Run `true` in the sandbox and say in sentences what protected it, then why nothing stronger did.
+def probe() -> list[tuple[str, bool, str]]:
+    """Run `true` in the sandbox: what protected it, and why nothing stronger did, each as (subject, strong, sentence).
 
-    >>> probe()                                                                                  # doctest: +SKIP
-    ('What the program writes goes to a layer on disk that is thrown away.', 'The network is loopback alone.', ...)
+    >>> probe()[1]                                                                               # doctest: +SKIP
+    ('network', True, 'The network is loopback alone.')
+
+    Strong is what the kernel sees to; what Python alone refuses is not.
+
+    Raises:
+        OSError: no temporary folder can be written to, or no process can be started.
+        DryfitError: the sandbox could not be set up at all.
     """
     with client.start(["true"], cwd=os.getcwd(), env=os.environ) as keeper:
         protection = keeper.protection()
-    return (*protection.sentences(), *protection.failures)
+    strong = (protection.writes != "audit-hook", protection.network != "audit-hook", True)
+    found = list(zip(("writes", "network", "processes"), strong, protection.sentences(), strict=True))
+    return found + [("sandbox", False, failure) for failure in protection.failures]

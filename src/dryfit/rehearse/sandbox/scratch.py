@@ -40,6 +40,18 @@ def sweep(base: str) -> None:
             os.close(lock)
 
 
+def remove_in_the_background(folder: str) -> None:
+    """Remove a folder in a process of its own, so that nobody waits for the disk; it holds the lock until done."""
+    if os.fork():
+        return
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):  # someone may wait for the end of the program's output
+        os.dup2(nothing, stream)
+    remove(folder)
+    os._exit(0)
+
+
 def remove(folder: str) -> None:
     """Remove a folder and what is in it, even what overlayfs or the program left without permission to enter."""
     for _ in range(2):
