@@ -42,7 +42,7 @@ class GPT2(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
-        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--optim", default="adamw_torch")
     parser.add_argument("--lora", action="store_true")
     parser.add_argument("--output", default="hf-trainer-output")
+    parser.add_argument("--save-steps", type=int, default=500)
     arguments = parser.parse_args()
 
     config = LlamaConfig(
@@ -58,7 +59,7 @@ def main() -> None:
             optim=arguments.optim,
             max_steps=50,
             logging_steps=10,
-            save_steps=2,
+            save_steps=arguments.save_steps,
             report_to=[],
         ),
         train_dataset=RandomTokens(config.vocab_size, arguments.length),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal as signals
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,11 @@ def _steps(count: int) -> str:
 
 
 def _place(file: str | None, line: int | None) -> str:
-    return f" ({file}:{line})" if file else ""
+    """ " (train.py:12)", the path as a person standing in the current folder would write it."""
+    if not file:
+        return ""
+    relative = os.path.relpath(file)
+    return f" ({file if relative.startswith('..') else relative}:{line})"
 
 
 def _first_line(message: str) -> str:

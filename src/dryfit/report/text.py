@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -154,7 +155,13 @@ def _unknowns(console: Console, unknowns: list[Unknown]) -> None:
 def describe_unknown(unknown: Unknown) -> str:
     """One line for one thing that was not known, with its place in the program and what stood in for it."""
     times = f" ({unknown.count} times)" if unknown.count > 1 else ""
-    place = f" at {unknown.file}:{unknown.line}" if unknown.file else ""
+    place = f" at {_short(unknown.file)}:{unknown.line}" if unknown.file else ""
     weight = "can change the bytes" if unknown.decides_size else "does not change the bytes by itself"
     source = f": {unknown.source}" if unknown.source else ""
     return f"{unknown.what}{place}{times}, taken as {unknown.answer}; {weight}{source}"
+
+
+def _short(file: str) -> str:
+    """A path as a person standing in the current folder would write it."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
