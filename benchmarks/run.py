@@ -11,6 +11,7 @@ Prints one line per claim of the README:
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import statistics
@@ -42,7 +43,9 @@ def rehearsal(*words: str) -> dict[str, object]:
 
 def step_milliseconds(prelude: str, example: str, *arguments: str) -> float:
     """The median time of steps 3 and later of an example, timed by itself inside the process."""
-    code = f"{prelude}\nimport runpy, sys, time, torch\n" + _TIMED.format(path=str(EXAMPLES / example), argv=list(arguments))
+    code = f"{prelude}\nimport runpy, sys, time, torch\n" + _TIMED.format(
+        path=str(EXAMPLES / example), argv=list(arguments)
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     found = re.search(r"median step ([\d.]+) ms", done.stderr)
     assert found, done.stderr
@@ -71,9 +74,11 @@ def main() -> None:
     repeat = parser.parse_args().repeat
 
     bare = median_seconds(lambda: process_seconds("-c", "pass"), repeat)
+    front_door = median_seconds(lambda: process_seconds("-c", "import dryfit"), repeat) - bare
+    command_help = median_seconds(lambda: process_seconds("-m", "dryfit", "--help"), repeat)
     print(f"bare Python                      {1000 * bare:8.0f} ms")
-    print(f"import dryfit                    {1000 * (median_seconds(lambda: process_seconds('-c', 'import dryfit'), repeat) - bare):8.0f} ms beyond it")
-    print(f"dryfit --help                    {1000 * median_seconds(lambda: process_seconds('-m', 'dryfit', '--help'), repeat):8.0f} ms")
+    print(f"import dryfit                    {1000 * front_door:8.0f} ms beyond it")
+    print(f"dryfit --help                    {1000 * command_help:8.0f} ms")
 
     imports = median_seconds(lambda: process_seconds("-c", "import torch"), repeat)
     gpt2 = median_seconds(lambda: process_seconds("-m", "dryfit", "run", *CARD, str(EXAMPLES / "gpt2.py")), repeat)
@@ -82,22 +87,23 @@ def main() -> None:
 
     llama_imports = "import torch, transformers; from transformers import LlamaConfig, LlamaForCausalLM"
     imports = median_seconds(lambda: process_seconds("-c", llama_imports), repeat)
-    words = ("-m", "dryfit", "run", "--gpu", "h100", "--memory", "2000GB", "--steps", "3", str(EXAMPLES / "llama_70b.py"))
-    llama = median_seconds(lambda: process_seconds(*words), repeat)
+    words = ("--gpu", "h100", "--memory", "2000GB", "--steps", "3", str(EXAMPLES / "llama_70b.py"))
+    llama = median_seconds(lambda: process_seconds("-m", "dryfit", "run", *words), repeat)
     print(f"import transformers' Llama       {imports:8.2f} s")
     print(f"three steps of the 70B model     {llama:8.2f} s, {llama - imports:.2f} s beyond its imports")
 
-    virtual = "import dryfit; dryfit.virtual('h100', memory_bytes=2 * 10**12)"
+    preludes = {"bare": VIRTUAL, "hooks": HOOKS.format(values=False), "hooks and values": HOOKS.format(values=True)}
     for example, arguments in (("gpt2.py", ("--steps", "30")), ("llama_70b.py", ("--size", "8b", "--steps", "12"))):
-        times = {}
-        for name, prelude in (("bare", virtual), ("hooks", _HOOKS.format(values=False)), ("hooks and values", _HOOKS.format(values=True))):
-            times[name] = median_seconds(lambda p=prelude: step_milliseconds(p, example, *arguments), max(1, repeat // 2))  # type: ignore[misc]
-        line = ", ".join(f"{name} {ms:.1f} ms" for name, ms in times.items())
-        print(f"one step of {example:<20} {line}")
+        times = []
+        for name, prelude in preludes.items():
+            measure = functools.partial(step_milliseconds, prelude, example, *arguments)
+            times.append(f"{name} {median_seconds(measure, max(1, repeat // 2)):.1f} ms")
+        print(f"one step of {example:<20} {', '.join(times)}")
 
 
+VIRTUAL = "import dryfit; dryfit.virtual('h100', memory_bytes=2 * 10**12)"
 # The hooks in an interpreter of its own, as a rehearsed process has them.
-_HOOKS = """
+HOOKS = """
 import os, tempfile, dryfit
 dryfit.virtual('h100', memory_bytes=2 * 10**12)
 from dryfit.rehearse.events import ORDERS_VARIABLE, Orders

@@ -1,6 +1,6 @@
 """A loop of one's own under Accelerate, as its documentation writes it, with gradient accumulation.
 
-    dryfit run --gpu l4 accelerate launch examples/accelerate_loop.py
+dryfit run --gpu l4 accelerate launch examples/accelerate_loop.py
 """
 
 import torch

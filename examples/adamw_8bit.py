@@ -1,6 +1,6 @@
 """GPT-2 sized Hugging Face model with bitsandbytes' 8-bit AdamW in a loop of one's own.
 
-    dryfit run --gpu t4 examples/adamw_8bit.py
+dryfit run --gpu t4 examples/adamw_8bit.py
 """
 
 import bitsandbytes

@@ -1,6 +1,6 @@
 """GPT-2 small (124 M parameters) in a plain training loop: bf16 autocast, AdamW, clipping.
 
-    dryfit run --gpu rtx-4090 examples/gpt2.py --batch 8
+dryfit run --gpu rtx-4090 examples/gpt2.py --batch 8
 """
 
 import argparse
@@ -29,7 +29,9 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    def __init__(self, vocabulary: int = 50304, length: int = 1024, layers: int = 12, heads: int = 12, width: int = 768):
+    def __init__(
+        self, vocabulary: int = 50304, length: int = 1024, layers: int = 12, heads: int = 12, width: int = 768
+    ):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -59,7 +61,9 @@ def main() -> None:
     step_model = torch.compile(model) if arguments.compile else model
 
     for step in range(arguments.steps):
-        tokens = torch.randint(50257, (arguments.batch, arguments.length + 1)).pin_memory().to("cuda", non_blocking=True)
+        tokens = (
+            torch.randint(50257, (arguments.batch, arguments.length + 1)).pin_memory().to("cuda", non_blocking=True)
+        )
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = step_model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()

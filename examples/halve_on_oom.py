@@ -1,6 +1,6 @@
 """Finds a batch that fits the hard way: catches the out-of-memory error and halves the batch.
 
-    dryfit run --gpu sm=80,sms=108,memory=4GiB examples/halve_on_oom.py
+dryfit run --gpu sm=80,sms=108,memory=4GiB examples/halve_on_oom.py
 """
 
 import torch

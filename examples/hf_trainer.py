@@ -1,6 +1,6 @@
 """Hugging Face Trainer on a small Llama built from its config: 8 layers, 1024 wide, batch 4 x 512 tokens.
 
-    dryfit run --gpu l4 examples/hf_trainer.py --bf16 --gradient-checkpointing
+dryfit run --gpu l4 examples/hf_trainer.py --bf16 --gradient-checkpointing
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Lightning's Trainer: a small Transformer encoder, bf16 mixed precision, gradients accumulated over two batches.
 
-    dryfit run --gpu t4 examples/lightning_trainer.py
+dryfit run --gpu t4 examples/lightning_trainer.py
 """
 
 import lightning
@@ -28,7 +28,9 @@ class Classifier(lightning.LightningModule):
 def main() -> None:
     data = torch.utils.data.TensorDataset(torch.randn(256, 128, 512), torch.randint(10, (256,)))
     loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
-    trainer = lightning.Trainer(max_epochs=4, precision="bf16-mixed", accumulate_grad_batches=2, enable_progress_bar=False)
+    trainer = lightning.Trainer(
+        max_epochs=4, precision="bf16-mixed", accumulate_grad_batches=2, enable_progress_bar=False
+    )
     trainer.fit(Classifier(), loader)
 
 

@@ -1,6 +1,6 @@
 """A model of Llama-70B's size, built from its config on the card, in bf16: forward, backward, AdamW.
 
-    dryfit run --gpu h100 --memory 2000GB examples/llama_70b.py
+dryfit run --gpu h100 --memory 2000GB examples/llama_70b.py
 """
 
 import argparse
@@ -23,7 +23,9 @@ def main() -> None:
     parser.add_argument("--fused", action="store_true", help="fused AdamW: no temporary copies of the parameters")
     arguments = parser.parse_args()
 
-    config = LlamaConfig(vocab_size=128256, num_key_value_heads=8, max_position_embeddings=8192, **SIZES[arguments.size])
+    config = LlamaConfig(
+        vocab_size=128256, num_key_value_heads=8, max_position_embeddings=8192, **SIZES[arguments.size]
+    )
     config.dtype = torch.bfloat16
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)

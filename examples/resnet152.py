@@ -1,6 +1,6 @@
 """torchvision's ResNet-152 on 224 x 224 images, float32, SGD with momentum.
 
-    dryfit run --gpu rtx-3060-12gb examples/resnet152.py --batch 16
+dryfit run --gpu rtx-3060-12gb examples/resnet152.py --batch 16
 """
 
 import argparse

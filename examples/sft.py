@@ -1,6 +1,6 @@
 """TRL's SFTTrainer on a small Llama built from its config, with a tokenizer made here: no file is downloaded.
 
-    dryfit run --gpu l4 examples/sft.py
+dryfit run --gpu l4 examples/sft.py
 """
 
 from datasets import Dataset
@@ -14,7 +14,9 @@ WORDS = ["<pad>", "<eos>", "<unk>", *(f"word{i}" for i in range(4000))]
 def main() -> None:
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
     texts = [" ".join(f"word{(17 * i + j) % 4000}" for j in range(200 + i % 50)) for i in range(200)]
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -71,7 +71,9 @@ def test_a_program_that_fails(rehearse: Any, program: str, code: int, sentence: 
 
 
 def test_where_it_failed_is_a_line_of_the_program(rehearse: Any, project: Path) -> None:
-    done = rehearse("import torch\n\ndef train():\n    torch.ones(2, device='cuda') @ torch.ones(3, device='cuda')\ntrain()\n")
+    done = rehearse(
+        "import torch\n\ndef train():\n    torch.ones(2, device='cuda') @ torch.ones(3, device='cuda')\ntrain()\n"
+    )
     assert (Path(done.result["ending"]["file"]).name, done.result["ending"]["line"]) == ("train.py", 4)
     crashed = rehearse("import torch, ctypes\ntorch.ones(1, device='cuda')\nctypes.string_at(0)\n")
     assert (Path(crashed.result["ending"]["file"]).name, crashed.result["ending"]["line"]) == ("train.py", 3)
@@ -104,11 +106,15 @@ def test_the_limit_on_host_memory(rehearse: Any) -> None:
     program = "import torch, time\nx = torch.ones(1, device='cuda')\nhog = torch.ones(3 << 28)\ntime.sleep(30)\n"
     done = rehearse(program, options=("--host-memory", "2GiB"))
     assert done.code == 3
-    assert "it held more than 2.00 GiB of this machine's memory; --host-memory sets" in done.result["ending"]["sentence"]
+    assert (
+        "it held more than 2.00 GiB of this machine's memory; --host-memory sets" in done.result["ending"]["sentence"]
+    )
 
 
 def test_ctrl_c(project: Path) -> None:
-    (project / "train.py").write_text("import torch\nx = torch.ones(1, device='cuda')\nprint('up', flush=True)\nwhile True: pass\n")
+    (project / "train.py").write_text(
+        "import torch\nx = torch.ones(1, device='cuda')\nprint('up', flush=True)\nwhile True: pass\n"
+    )
     command = [sys.executable, "-m", "dryfit", "run", "--json", "--gpu", "t4", "train.py"]
     running = subprocess.Popen(
         command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -25,7 +25,9 @@ def test_an_uncaught_error_does_not_fit(rehearse: Any) -> None:
     oom = done.result["out_of_memory"]
     assert (oom["step"], oom["phase"], oom["caught"], oom["count"]) == (5, "forward", False, 1)
     assert oom["requested_bytes"] == 1 << 30
-    assert re.match(r"CUDA out of memory\. Tried to allocate 1024\.00 MiB\. GPU 0 has a total capacity of 2\.00 GiB", oom["message"])
+    assert re.match(
+        r"CUDA out of memory\. Tried to allocate 1024\.00 MiB\. GPU 0 has a total capacity of 2\.00 GiB", oom["message"]
+    )
     assert done.result["ending"]["how"] == "out of memory"
     assert done.result["ending"]["sentence"].startswith("train.py ran out of memory (")
     assert done.result["peak_reserved_bytes"] <= done.result["usable_bytes"]
@@ -34,7 +36,9 @@ def test_an_uncaught_error_does_not_fit(rehearse: Any) -> None:
 def test_the_verdict_line_says_where_and_how_much(rehearse: Any) -> None:
     done = rehearse(GROWS, gpu="sm=80,sms=108,memory=2GiB", json_output=False)
     first = done.stdout.splitlines()[0]
-    assert re.search(r"^DOES NOT FIT on .*: out of memory in step 5, forward: 1\.00 GiB asked for, [\d.]+ MiB free$", first)
+    assert re.search(
+        r"^DOES NOT FIT on .*: out of memory in step 5, forward: 1\.00 GiB asked for, [\d.]+ MiB free$", first
+    )
     assert "PyTorch's own error: CUDA out of memory." in done.stdout
 
 
@@ -61,7 +65,9 @@ def test_a_program_that_gives_up_in_its_own_words_does_not_fit(rehearse: Any) ->
     """
     done = rehearse(program)
     assert done.code == 1
-    assert done.result["ending"]["sentence"] == "train.py ended with status 1 after an out-of-memory error in the setup."
+    assert (
+        done.result["ending"]["sentence"] == "train.py ended with status 1 after an out-of-memory error in the setup."
+    )
 
 
 def test_within_the_margin_it_is_too_close_to_call(rehearse: Any) -> None:

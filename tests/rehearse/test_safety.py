@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-VANDAL = '''
+VANDAL = """
 import atexit, csv, os, pathlib, shutil, socket, torch
 from torch.utils.tensorboard import SummaryWriter
 
@@ -42,7 +42,7 @@ try:
         assert "step" in torch.load(f"checkpoint-{step}.pt")      # the program sees what it wrote
 finally:
     pathlib.Path("finally-ran").write_text("x")
-'''
+"""
 
 
 @pytest.fixture(params=["in a temporary folder", "outside temporary folders"])
@@ -126,6 +126,8 @@ def test_there_is_no_network_but_loopback(rehearse: Any) -> None:
 def test_the_scratch_layer_is_gone_afterwards(rehearse: Any, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    done = rehearse("import torch\ntorch.save(torch.ones(9, device='cuda'), 'x.pt')\n", environment={"TMPDIR": str(scratch)})
+    done = rehearse(
+        "import torch\ntorch.save(torch.ones(9, device='cuda'), 'x.pt')\n", environment={"TMPDIR": str(scratch)}
+    )
     assert done.code == 0, done.stderr
     assert [path for path in scratch.iterdir() if not path.name.startswith("dryfit-kernels-")] == []

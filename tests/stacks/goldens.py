@@ -1,4 +1,4 @@
-"""The committed figures of the stacks: `expected/torch-VERSION.toml`, with the versions of the packages they hold for."""
+"""The committed figures of the stacks: `expected/torch-VERSION.toml`, with the versions of packages they hold for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The README's table of stacks, from the committed figures.
 
-    python -m tests.stacks.table              writes the table into README.md
-    python -m tests.stacks.table --measure    runs every workload first and writes the figures (about 3 minutes)
+python -m tests.stacks.table              writes the table into README.md
+python -m tests.stacks.table --measure    runs every workload first and writes the figures (about 3 minutes)
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BEGIN, END = "<!-- stacks: written by python -m tests.stacks.table -->\n", "<!--
 def table(torch: str) -> str:
     """The table for one version of torch, in Markdown."""
     figures = goldens.expected(torch)
-    rows = [
-        f"| {workload.title} | {format_bytes(one.peak_allocated_bytes)} | {format_bytes(one.peak_reserved_bytes)} | {one.peak_phase} |"
-        for workload in goldens.workloads()
-        if (one := figures.get(workload.name)) is not None
-    ]
+    rows = []
+    for workload in goldens.workloads():
+        if (one := figures.get(workload.name)) is not None:
+            sizes = (format_bytes(one.peak_allocated_bytes), format_bytes(one.peak_reserved_bytes))
+            rows.append(f"| {workload.title} | {' | '.join(sizes)} | {one.peak_phase} |")
     head = ["| program | allocated | reserved | peak in |", "| --- | --- | --- | --- |"]
     return "\n".join([*head, *rows]) + "\n"
 

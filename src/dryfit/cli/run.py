@@ -18,35 +18,35 @@ HELP = "run a program on a virtual card and say how much memory it takes"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "dryfit run [OPTIONS] (train.py | -m MODULE | COMMAND) [ARGUMENTS OF THE PROGRAM ...]"
-    card = parser.add_argument_group("the card")
-    card.add_argument(
+    add = parser.add_argument_group("the card").add_argument
+    add(
         "--gpu",
         metavar="CARD",
         default=os.environ.get("DRYFIT_GPU") or None,
         help="a name from `dryfit cards` (rtx-4090, a100-80gb, h100), or a card by hand: sm=90,sms=132,memory=141GB; "
         "default: DRYFIT_GPU, else an unlimited card, and the answer names the cards that fit",
     )
-    card.add_argument("--memory", metavar="SIZE", help="the card's total memory, in place of the catalogue's: 24GiB, 2000GB")
-    card.add_argument(
+    add("--memory", metavar="SIZE", help="the card's total memory instead of the catalogue's: 24GiB, 2000GB")
+    add(
         "--address-order",
         choices=("linux", "up"),
         default="linux",
-        help="where new segments go: as Linux drivers place them (default), or upwards; it decides ties in the allocator",
+        help="where new segments go: as Linux drivers place them (default), or upwards; decides ties in the allocator",
     )
-    extent = parser.add_argument_group("how far")
-    extent.add_argument("--steps", metavar="N|all", help="optimiser steps to run; default: until the peak is steady, 3 to 20")
-    extent.add_argument("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
-    extent.add_argument("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
-    safety = parser.add_argument_group("what the program may do")
-    safety.add_argument("--allow-writes", action="store_true", help="let the program change files; its weights are garbage")
-    safety.add_argument("--allow-network", action="store_true", help="let the program reach the network")
-    program = parser.add_argument_group("the program")
-    program.add_argument("--skip-weights", action="store_true", help="from_pretrained builds from the config, reads no weights")
-    program.add_argument("--no-values", action="store_true", help="do not compute small operators; for comparison only")
-    program.add_argument("--quiet", action="store_true", help="hide what the program prints")
-    output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="print the result as JSON")
-    output.add_argument("-o", "--output", metavar="FILE", help="save the result as JSON")
+    add = parser.add_argument_group("how far").add_argument
+    add("--steps", metavar="N|all", help="optimiser steps to run; default: until the peak is steady, 3 to 20")
+    add("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
+    add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
+    add = parser.add_argument_group("what the program may do").add_argument
+    add("--allow-writes", action="store_true", help="let the program change files; its weights are garbage")
+    add("--allow-network", action="store_true", help="let the program reach the network")
+    add = parser.add_argument_group("the program").add_argument
+    add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
+    add("--no-values", action="store_true", help="do not compute small operators; for comparison only")
+    add("--quiet", action="store_true", help="hide what the program prints")
+    add = parser.add_argument_group("output").add_argument
+    add("--json", action="store_true", help="print the result as JSON")
+    add("-o", "--output", metavar="FILE", help="save the result as JSON")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 

@@ -54,11 +54,10 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
 
     The figures are those of the process that took most of the card; all processes are listed.
     """
-    processes = sorted(
-        (p for p in map(read_process, observed.processes) if p is not None),
-        key=lambda p: (p.used_peak_bytes, p.steps),
-        reverse=True,
-    )
+    with_torch = [p for p in map(read_process, observed.processes) if p is not None]
+    # A launcher imports torch too; unless nobody used the card, only those that did matter.
+    processes = [p for p in with_torch if p.used_peak_bytes] or with_torch
+    processes.sort(key=lambda p: (p.used_peak_bytes, p.steps), reverse=True)
     main = processes[0] if processes else None
     ending = endings.ending_of(observed, main)
     oom = _out_of_memory(main, ending) if main else None
@@ -159,9 +158,7 @@ def _out_of_memory(main: Process, ending: Ending) -> OutOfMemory | None:
     )
 
 
-def _verdict(
-    ending: Ending, total_range: dict[str, int], card: Card, *, measured: bool, card_was_named: bool
-) -> str:
+def _verdict(ending: Ending, total_range: dict[str, int], card: Card, *, measured: bool, card_was_named: bool) -> str:
     if ending.how == "out of memory":
         return DOES_NOT_FIT
     if not measured or not card_was_named:
@@ -196,12 +193,13 @@ def _notes(main: Process | None, processes: Sequence[Process], ending: Ending, o
             "--steps N looks further."
         )
     if oom is not None and oom.caught:
-        notes.append(
-            f"The program met {oom.count} out-of-memory error{'s' if oom.count > 1 else ''} and caught "
-            f"{'them' if oom.count > 1 else 'it'} (the last asked for {format_bytes(oom.requested_bytes)} in step {oom.step})."
-        )
+        errors, them = ("errors", "them") if oom.count > 1 else ("error", "it")
+        last = f"the last asked for {format_bytes(oom.requested_bytes)} in step {oom.step}"
+        notes.append(f"The program met {oom.count} out-of-memory {errors} and caught {them} ({last}).")
     if len(processes) > 1:
-        notes.append(f"{len(processes)} processes used torch; the figures are those of the one that took most.")
+        notes.append(
+            f"{len(processes)} processes used the card; the figures are those of the one that took most of it."
+        )
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

@@ -6,11 +6,18 @@ import os
 import signal as signals
 from typing import TYPE_CHECKING
 
+from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Ending
 
 if TYPE_CHECKING:
     from dryfit.rehearse.assemble import Observed, Process
 
+_WHY_STOPPED = {
+    "steady": "with the peak unchanged for the last two",
+    "steps": "as asked",
+    "most steps": "the most it runs unless --steps says otherwise",
+}
+_MORE = "Its own output above says more."
 # Endings after which the peak is the program's own, not that of a part of it.
 WHOLE = ("steady", "steps", "most steps", "finished")
 
@@ -20,53 +27,31 @@ EXIT_FITS, EXIT_DOES_NOT_FIT, EXIT_USAGE, EXIT_LIMIT, EXIT_OUR_FAULT, EXIT_INTER
 def ending_of(observed: Observed, main: Process | None) -> Ending:
     """Say how it ended, from what the parent saw and what the process with most of the card wrote last."""
     program = " ".join(observed.program[:2]) if observed.program[:1] == ["-m"] else observed.program[0]
-    end = _last_word(observed, main)
-    error = (end or {}).get("error")
+    end = _last_word(observed, main) or {}
+    error = end.get("error")
     if observed.stopped_by is not None:
         return _stopped(observed, program, main)
-    if end is not None and end["how"] in ("steady", "steps", "most steps"):
-        done = main.steps if main else 0
-        why = {
-            "steady": "with the peak unchanged for the last two",
-            "steps": "as asked",
-            "most steps": "the most it runs unless --steps says otherwise",
-        }[end["how"]]
-        return Ending(how=end["how"], sentence=f"Stopped after {_steps(done)}, {why}.", exit_status=0)
-    if error is not None and error["is_out_of_memory"]:
-        return Ending(
-            how="out of memory",
-            sentence=f"{program} ran out of memory{_place(error['file'], error['line'])}.",
-            exit_status=observed.status,
-            error_type=error["type"],
-            error_message=error["message"],
-            file=error["file"],
-            line=error["line"],
-        )
+    if end.get("how") in _WHY_STOPPED:
+        done = _steps(main.steps if main else 0)
+        sentence = f"Stopped after {done}, {_WHY_STOPPED[end['how']]}."
+        return Ending(how=end["how"], sentence=sentence, exit_status=0)
+    if error and error["is_out_of_memory"]:
+        sentence = f"{program} ran out of memory{_place(error['file'], error['line'])}."
+        return _by_error("out of memory", sentence, error, observed.status)
     if observed.signal is not None:
         return _crashed(observed, program, main)
-    if error is not None and observed.status:
-        when = f" after {_steps(main.steps)}" if main and main.steps else " before its first optimiser step"
-        return Ending(
-            how="raised",
-            sentence=f"{program} failed{when}: {error['type']}: {_first_line(error['message'])}"
-            f"{_place(error['file'], error['line'])}. Its own output above says more.",
-            exit_status=observed.status,
-            error_type=error["type"],
-            error_message=error["message"],
-            file=error["file"],
-            line=error["line"],
-        )
-    if observed.status:
-        if main is not None and main.ooms and main.ooms[-1]["steps_done"] == main.steps:
-            where = f"step {main.ooms[-1]['step']}" if main.ooms[-1]["step"] else "the setup"
-            sentence = f"{program} ended with status {observed.status} after an out-of-memory error in {where}."
-            return Ending(how="out of memory", sentence=sentence, exit_status=observed.status)
-        return Ending(
-            how="raised",
-            sentence=f"{program} ended with status {observed.status}; its own output above says why.",
-            exit_status=observed.status,
-        )
-    return Ending(how="finished", sentence=_finished(program, main), exit_status=0)
+    if not observed.status:
+        return Ending(how="finished", sentence=_finished(program, main), exit_status=0)
+    if error:
+        when = f"after {_steps(main.steps)}" if main and main.steps else "before its first optimiser step"
+        what = f"{error['type']}: {_first_line(error['message'])}{_place(error['file'], error['line'])}"
+        return _by_error("raised", f"{program} failed {when}: {what}. {_MORE}", error, observed.status)
+    if main is not None and main.ooms and main.ooms[-1]["steps_done"] == main.steps:
+        where = f"step {main.ooms[-1]['step']}" if main.ooms[-1]["step"] else "the setup"
+        sentence = f"{program} ended with status {observed.status} after an out-of-memory error in {where}."
+        return Ending(how="out of memory", sentence=sentence, exit_status=observed.status)
+    sentence = f"{program} ended with status {observed.status}. {_MORE}"
+    return Ending(how="raised", sentence=sentence, exit_status=observed.status)
 
 
 def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: bool) -> int:
@@ -82,7 +67,19 @@ def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: b
     return EXIT_FITS if verdict == FITS or not card_was_named else EXIT_LIMIT
 
 
-def _last_word(observed: Observed, main: Process | None) -> dict[str, object] | None:
+def _by_error(how: str, sentence: str, error: Event, status: int | None) -> Ending:
+    return Ending(
+        how=how,
+        sentence=sentence,
+        exit_status=status,
+        error_type=error["type"],
+        error_message=error["message"],
+        file=error["file"],
+        line=error["line"],
+    )
+
+
+def _last_word(observed: Observed, main: Process | None) -> Event | None:
     if main is not None:
         return main.end
     ends = [event for events in observed.processes for event in events if event["event"] == "end"]

@@ -30,7 +30,8 @@ def of(end: Event | None) -> list[Unknown]:
 def _call(name: str, count: int) -> Unknown:
     what = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
     if what is not None:
-        return Unknown(kind="memory", what=f"{what} ({name})", answer="0 bytes or a lower bound", decides_size=True, count=count)
+        what, answer = f"{what} ({name})", "0 bytes or a lower bound"
+        return Unknown(kind="memory", what=what, answer=answer, decides_size=True, count=count)
     return Unknown(kind="call", what=name, answer="success, with outputs of zero", decides_size=False, count=count)
 
 

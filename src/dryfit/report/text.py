@@ -59,8 +59,8 @@ def verdict_line(result: Result) -> str:
     if result.ending.how in ("steady", "steps", "most steps", "finished"):
         margin = format_bytes(result.peak_total_range_bytes["high"] - result.peak_total_range_bytes["expected"])
         return (
-            f"TOO CLOSE TO CALL on {name}: needs {need} of {format_bytes(total_bytes)}, and the memory outside PyTorch's "
-            f"allocator is known only to ± {margin}"
+            f"TOO CLOSE TO CALL on {name}: needs {need} of {format_bytes(total_bytes)}, and the memory outside "
+            f"PyTorch's allocator is known only to ± {margin}"
         )
     return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
 
@@ -78,7 +78,8 @@ def _where_oom(result: Result) -> str:
     oom = result.out_of_memory
     if oom is None:
         return "before anything was measured"
-    return f"in {_step(oom.step)}, {oom.phase}: {format_bytes(oom.requested_bytes)} asked for, {format_bytes(oom.free_bytes)} free"
+    asked, free = format_bytes(oom.requested_bytes), format_bytes(oom.free_bytes)
+    return f"in {_step(oom.step)}, {oom.phase}: {asked} asked for, {free} free"
 
 
 def _step(step: int) -> str:
@@ -100,7 +101,7 @@ def _numbers(console: Console, result: Result) -> None:
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    where = f"{_step(result.peak_step)}, {result.peak_phase}" if result.peak_step is not None and result.peak_phase else ""
+    where = f"{_step(result.peak_step)}, {result.peak_phase}" if result.peak_step else "the setup"
     table.add_row("allocated by tensors", format_bytes(result.peak_allocated_bytes), where)
     table.add_row("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), "")
     total = result.peak_total_range_bytes

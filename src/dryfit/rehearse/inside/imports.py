@@ -1,6 +1,6 @@
 """Calls a function right after a module has been imported, whoever imports it.
 
-    after_import("torch", place_hooks)
+after_import("torch", place_hooks)
 """
 
 from __future__ import annotations

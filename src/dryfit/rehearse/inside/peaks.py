@@ -87,7 +87,7 @@ class PeakMeter:
 
 
 def _peaks(stats: _Stats) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """Every (statistic, pool, values) of a statistics dict; some entries are plain numbers, some pools vary by version."""
+    """Every (statistic, pool, values) of a statistics dict; which pools there are varies, some entries are numbers."""
     for name, pools in stats.items():
         if isinstance(pools, dict):
             if "peak" in pools:

@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from dryfit.rehearse.inside.imports import after_import
 
@@ -61,7 +61,7 @@ def _change_transformers(module: ModuleType) -> None:
             return model, {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": [], "error_msgs": []}
         return model
 
-    pretrained.from_pretrained = classmethod(from_pretrained)
+    pretrained.from_pretrained = classmethod(cast(Any, from_pretrained))
 
 
 def _change_diffusers(module: ModuleType) -> None:
@@ -76,7 +76,7 @@ def _change_diffusers(module: ModuleType) -> None:
         dtype = kwargs.get("torch_dtype")
         return (model.to(dtype) if dtype is not None else model).eval()
 
-    mixin.from_pretrained = classmethod(from_pretrained)
+    mixin.from_pretrained = classmethod(cast(Any, from_pretrained))
 
 
 def _device(device_map: Any) -> Any:

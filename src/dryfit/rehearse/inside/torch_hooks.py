@@ -11,7 +11,6 @@ import inspect
 import time
 import weakref
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from dryfit.rehearse.inside import phases, torch_private
@@ -38,7 +37,7 @@ def _watch_modules(progress: Progress) -> None:
     real = torch.nn.Module.__call__
     unmoved_by_modules = (phases.FORWARD, phases.BACKWARD)
 
-    def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+    def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling() and progress.phase not in unmoved_by_modules:
             if torch.is_grad_enabled():
                 progress.enter(phases.FORWARD)
@@ -46,7 +45,7 @@ def _watch_modules(progress: Progress) -> None:
                 progress.enter(phases.EVALUATION)
         return real(module, *args, **kwargs)
 
-    torch.nn.Module.__call__ = __call__
+    torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
 
 def _watch_backward(progress: Progress) -> None:
@@ -101,8 +100,8 @@ def _watch_optimizers(progress: Progress) -> None:
                 progress.enter(before)
             return result
 
-        # Not `functools.wraps`: no `__wrapped__`: older Dynamo takes optimisers' hooks off by following it. The signature is what
-        # GradScaler looks at. `hooked` is torch's own mark, which keeps it from wrapping once more.
+        # Not `functools.wraps`, which sets `__wrapped__`: older Dynamo takes optimisers' hooks off by following it.
+        # GradScaler looks at the signature. `hooked` is torch's own mark, which keeps it from wrapping once more.
         step.__name__, step.__qualname__, step.__doc__ = real.__name__, real.__qualname__, real.__doc__
         step.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
         step.hooked = step.counted = True  # type: ignore[attr-defined]
@@ -111,7 +110,7 @@ def _watch_optimizers(progress: Progress) -> None:
     real_init = torch.optim.Optimizer.__init__
 
     @functools.wraps(real_init)
-    def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         real_init(self, *args, **kwargs)
         kind = type(self)
         if not getattr(kind.step, "counted", False):
