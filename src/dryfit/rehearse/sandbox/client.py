@@ -22,11 +22,13 @@ from dryfit.units import GIB
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
 _SECONDS_TO_STOP = 10.0
+# Removing a layer takes milliseconds; one with many gigabytes of checkpoints in it nobody need wait for.
+_SECONDS_TO_REMOVE = 1.0
 
 
 @dataclass(slots=True)
 class Keeper:
-    """A running program and the process that keeps it; leaving its `with` block stops it."""
+    """A running program and the process that keeps it; leaving its `with` block stops it and sees its layer removed."""
 
     process: subprocess.Popen[bytes]
     scratch: str
@@ -92,6 +94,9 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.stop()
+        deadline = time.monotonic() + _SECONDS_TO_REMOVE
+        while os.path.exists(self.scratch) and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def _receive(self, seconds: float | None) -> bool:
         ready, _, _ = select.select([self._report], [], [], seconds)
