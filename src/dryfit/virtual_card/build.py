@@ -94,7 +94,7 @@ def build(folder: Path = LIBRARY_FOLDER) -> Path:
 
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
     except OSError as error:
         raise BuildError(
             f"The virtual card has to be compiled, and the C compiler {command[0]!r} could not be started "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,6 +62,7 @@ def environment(
         "LD_LIBRARY_PATH": _before(str(folder), base.get("LD_LIBRARY_PATH", "")),
         "TRITON_LIBCUDA_PATH": str(folder),  # Triton links its launchers against libcuda
         "TORCH_NCCL_ENABLE_MONITORING": "0",  # its monitor waits for a heartbeat of ranks that may not be there
+        "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "0.1",  # of 10 seconds, for threads that c/ending.c may have stopped
     }
 
 
@@ -93,3 +96,6 @@ def put_in_front(settings: CardSettings) -> None:
     os.environ.update(variables)
     for name in LIBRARIES:
         ctypes.CDLL(str(library_folder() / name), ctypes.RTLD_GLOBAL)
+    # Loaded this late, the library's pthread_exit (c/ending.c) is not in front of the one Python calls: give torch's
+    # threads the moment they need before the interpreter shuts down.
+    atexit.register(time.sleep, 0.05)
