@@ -190,8 +190,15 @@ def operator_schema(name: str) -> Any:
     return torch._C._get_schema(base, overload)
 
 
+def operator_library(namespace: str) -> Any:
+    """A library in which kernels of our own can be given to the operators of a namespace, for as long as it lives."""
+    import torch
+
+    return torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+
+
 def computed_cuda_kernels() -> Callable[[str], Callable[..., Any]] | None:
-    """The function from an operator's name to its CUDA kernel, called as `kernel(keyset, *args)`; None before 2.9 or so.
+    """The function from an operator's name to its CUDA kernel, called as `kernel(keyset, *args)`; None on older torch.
 
     `torch.library.get_kernel` itself is public, the name of what it returns is not.
     """

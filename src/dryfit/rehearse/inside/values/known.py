@@ -74,7 +74,7 @@ class KnownStorages:
 
 def fills_its_storage(tensor: torch.Tensor) -> bool:
     """Whether writing every element of `tensor` writes every byte of a small storage."""
-    return (
+    return bool(
         tensor.nbytes <= SMALL_BYTES
         and tensor.storage_offset() == 0
         and tensor.nbytes >= tensor.untyped_storage().nbytes()

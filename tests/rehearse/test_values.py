@@ -1,0 +1,254 @@
+"""Values on the virtual card: true where small operators compute them, listed where they were invented."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dryfit.rehearse.inside.values.launches import stored_arguments
+from dryfit.virtual_card.loader import environment
+from dryfit.virtual_card.settings import CardSettings
+
+PROGRAMS = Path(__file__).parent / "programs"
+CARD = CardSettings(name="NVIDIA H100 of any size", sm=90, sms=132, memory_bytes=1 << 40)
+FRONT_ENDS = ["kernel overrides", "backend select"]
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run one of the programs on the virtual card and read what it found."""
+
+    def run(program: str, *arguments: str, off: bool = False, front_end: str = "") -> dict[str, Any]:
+        words = [sys.executable, str(PROGRAMS / "values_on.py"), *(["--off"] if off else [])]
+        words += [str(PROGRAMS / f"values_{program}.py"), *arguments]
+        ours = {"VALUES_FRONT_END": front_end, "HF_HUB_OFFLINE": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "made")}
+        done = subprocess.run(
+            words, env=os.environ | environment(CARD) | ours, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if not off and front_end:
+            assert answer["front_end"] == front_end
+        return answer
+
+    return run
+
+
+def line_of(program: str, mark: str) -> int:
+    lines = (PROGRAMS / f"values_{program}.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# line of {mark}"))
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_small_operators_give_true_values_and_sizes(run: Run, front_end: str) -> None:
+    answer = run("operators", front_end=front_end)
+    found = answer["found"]
+    spread = found.pop("randn_spread")
+    card, host = found.pop("types")
+    assert card == host
+    assert 0.5 < spread < 2
+    assert found == {
+        "sum": 45,
+        "masked": [7, 8, 9],
+        "nonzero": [[7], [8], [9]],
+        "masked_select": [7, 8, 9],
+        "where": [7, 8, 9],
+        "assigned": [0, 1, 2, 3, 4, 5, 6, 0, 0, 0],
+        "unique": [0, 1, 2, 3, 4, 5, 6],
+        "unique_inverse": [[0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 0, 0, 0], [4, 1, 1, 1, 1, 1, 1]],
+        "unique_consecutive": [1, 2, 1],
+        "bincount": [4, 1, 1, 1, 1, 1, 1],
+        "repeat_interleave": [1, 2, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6],
+        "equal": [True, False],
+        "histc": [0, 2, 1, 0],
+        "mean": 2.0,
+        "sort": [1, 2, 0],
+        "topk": [0, 2],
+        "argmax": 1,
+        "masked_scatter": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+        "cumsum": [0, 1, 3, 6, 10, 15, 21, 21, 21, 21],
+        "isin": [True, True, False, False, False, False, False, True, True, True],
+        "isin_number": True,
+        "number_first": [1, 2, 4, 8, 16],
+        "remainder": [0, 1, 1, 3],
+        "shift": [1, 2, 4, 8],
+        "multinomial": 1,
+        "full": [3.5, 3.5],
+        "from_host": [[1, 3], [2, 4]],
+        "part_of_known": [0, 5, 5, 0],
+        "cast": 1,
+        "inference_mode": [0, 2, 4],
+        "vmap": [1, 2, 3],
+        "device_mode": [0, 2.5, 5],
+        "cpu_generator_untouched": True,
+        "cuda_offset": found["cuda_offset"],
+        "randperm": list(range(8)),
+        "cpu_digits": [0.30078125] * 4,
+    }
+    assert found["cuda_offset"] > 0  # moved by the draws on the card
+    assert answer["inventions"] == []
+    assert answer["failures"] == {}
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_unknown_values_get_the_stated_answers_and_are_listed(run: Run, front_end: str) -> None:
+    answer = run("policies", front_end=front_end)
+    found = answer["found"]
+    assert "capturing" in found.pop("capturing")
+    assert found == {
+        "item": 1.0,
+        "finite": True,
+        "logarithm": 0.0,
+        "int": 0,
+        "bool": False,
+        "list": [1.0, 1.0],
+        "kept": 1 << 20,
+        "nonzero": [1 << 20, 2],
+        "unique": 300,
+        "repeated": [0, 1, 2, 3, 4],
+        "topk": [[4, 5], [6, 7], [0, 1], [2, 3]],
+        "argmax": 4,
+        "max_of_columns": [2, 3, 0, 1, 2, 3, 0, 1],
+        "drawn": [512, 513],
+        "sorted": [0, 1, 2, 3, 4],
+        "masked_scatter_gradient": [6],
+        "known_before": [0, 0, 0, 0],
+        "unknown_after": [1, 1, 1, 1],
+        "partly_written": [1, 1, 1, 1],
+        "written": [3, 3, 3, 3],
+    }
+    listed = {(each["what"], each["line"]): each for each in answer["inventions"]}
+    item = listed["item of float32", line_of("policies", "item")]
+    assert item["answer"] == "1.0"
+    assert not item["decides_size"]
+    assert item["file"] == str(PROGRAMS / "values_policies.py")
+    assert item["function"] == "read"
+    assert item["source"].startswith('"item": loss.item(),')
+    assert item["count"] == 1
+    kept = listed["nonzero", line_of("policies", "kept")]
+    assert kept["answer"] == "kept all 1048576"
+    assert kept["decides_size"]
+    assert ("copy of float32[4] to the host", line_of("policies", "unknown_after")) in listed
+    assert {"_unique2", "repeat_interleave", "indices of topk", "indices of multinomial"} <= {
+        what for what, _ in listed
+    }
+    assert not any("1048576" in what for what, _ in listed)  # the copy of everything is not a question
+    # Those that decide sizes come first.
+    decide = [each["decides_size"] for each in answer["inventions"]]
+    assert decide == sorted(decide, reverse=True)
+
+
+@pytest.mark.parametrize("size", ["gpt2", "tiny"])
+def test_memory_is_the_same_to_the_byte_with_and_without_values(run: Run, size: str) -> None:
+    without = run("gpt2", size, off=True)["found"]
+    assert run("gpt2", size, front_end="kernel overrides")["found"] == without
+    assert run("gpt2", size, front_end="backend select")["found"] == without
+
+
+def test_a_scaler_keeps_its_scale_and_takes_its_steps(run: Run) -> None:
+    answer = run("scaler")
+    assert answer["found"] == {"scale": 65536.0, "steps": 4}
+    assert answer["inventions"] == []
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_collectives_of_a_world_of_one_keep_what_is_known(run: Run, front_end: str) -> None:
+    answer = run("world", front_end=front_end)
+    assert answer["found"] == {
+        "all_reduce": [0, 1, 2, 3],
+        "all_gather": [0, 1, 2, 3],
+        "objects": [{"a": 1}, {"b": 2}],
+        "loss": 1.0,
+    }
+    assert [each["what"] for each in answer["inventions"]] == ["item of float32"]
+
+
+def test_torch_compile_stays_on_and_what_triton_writes_is_unknown(run: Run) -> None:
+    answer = run("compile")
+    found = answer["found"]
+    assert found["frames"]["ok"] >= 1
+    assert found["modules_made_by_inductor"] >= 2  # forward and backward
+    assert (found["source"], found["target"]) == (1.0, 1.0)  # the first is true, the second the stated answer
+    assert [(each["what"], each["line"]) for each in answer["inventions"]] == [
+        ("copy of float32[16] to the host", line_of("compile", "target"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "stored"),
+    [
+        ("tl.store(y + i, tl.load(x + i))", {"y"}),
+        ("y += 4\ntl.store(\n    y + i, x)\ntl.atomic_add(z, 1)", {"y", "z"}),
+        ("pointer = y + i\ntl.store(pointer, 0)", {"x", "y", "z"}),
+        ("helper(x)", {"x", "y", "z"}),
+    ],
+)
+def test_what_a_triton_kernel_stores_to_is_read_from_its_source(source: str, stored: set[str]) -> None:
+    assert stored_arguments(source, ["x", "y", "z"]) == stored
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.stacks
+def test_a_llama_step_takes_the_branch_a_card_takes(run: Run) -> None:
+    """The mask of ones that the batch brings is read, and left out of the attention."""
+    without, with_values = run("llama", "small", off=True)["found"], run("llama", "small")["found"]
+    assert (without["explicit_mask"], with_values["explicit_mask"]) == (True, False)
+    assert without["allocated"] - with_values["allocated"] >= 4 << 20  # the bf16 mask of 2 x 1 x 1024 x 1024
+    # To the byte what it takes when the mask is made and not given to the model.
+    unmasked = run("llama", "small", "unmasked", off=True)["found"]
+    figures = ("allocated", "reserved", "attentions")
+    assert [with_values[figure] for figure in figures] == [unmasked[figure] for figure in figures]
+
+
+@pytest.mark.stacks
+def test_llama_8b_needs_what_the_prototype_measured(run: Run) -> None:
+    without, with_values = run("llama", "8b", off=True)["found"], run("llama", "8b")["found"]
+    assert f"{without['allocated'] / GIB:.2f}" == "77.95"
+    assert f"{with_values['allocated'] / GIB:.2f}" == "75.45"
+
+
+@pytest.mark.stacks
+def test_small_batches_are_routed_to_every_expert(run: Run) -> None:
+    answer = run("routing")
+    rows = {int(size): times for size, times in answer["found"]["rows_of_experts"].items()}
+    # 128 tokens, two experts each, eight experts: 32 rows for each expert of both layers, in its products.
+    assert set(rows) == {32}
+    assert rows[32] % 16 == 0
+    assert [(each["what"], each["answer"]) for each in answer["inventions"]] == [
+        ("indices of topk", "round robin of 8")
+    ]
+    assert "modeling_mixtral.py" in answer["inventions"][0]["through"]
+
+
+@pytest.mark.stacks
+def test_generation_ends_at_the_length_asked_for(run: Run) -> None:
+    assert run("generate")["found"] == {"greedy": [2, 36], "sampled": [2, 36], "beams": [2, 36]}
+
+
+@pytest.mark.stacks
+def test_detection_runs_and_small_suppression_is_true(run: Run) -> None:
+    answer = run("detection")
+    assert answer["found"]["nms"] == [1, 2]
+    assert answer["found"]["detections"] == [100]  # torchvision's own limit
+    assert any(each["what"] == "nonzero" and "torchvision" in each["through"] for each in answer["inventions"])
+    assert answer["failures"] == {}
+
+
+@pytest.mark.stacks
+def test_trl_counts_the_tokens_it_trained_on(run: Run) -> None:
+    found = run("sft")["found"]
+    assert found["steps"] == 3
+    assert len(found["tokens"]) == 3
+    # Batches of 4 texts of 21 to 60 tokens: true counts, whichever texts were drawn.
+    steps = [later - earlier for earlier, later in zip([0, *found["tokens"]], found["tokens"], strict=False)]
+    assert all(sum(found["lengths"][:4]) <= step <= sum(found["lengths"][-4:]) for step in steps)
