@@ -20,6 +20,7 @@ _WHY_STOPPED = {
 _MORE = "Its own output above says more."
 # Endings after which the peak is the program's own, not that of a part of it.
 WHOLE = ("steady", "steps", "most steps", "finished")
+STOPPED_BY_ITSELF = tuple(_WHY_STOPPED)
 
 EXIT_FITS, EXIT_DOES_NOT_FIT, EXIT_USAGE, EXIT_LIMIT, EXIT_OUR_FAULT, EXIT_INTERRUPTED = 0, 1, 2, 3, 70, 130
 

@@ -45,7 +45,7 @@ def verdict_line(result: Result) -> str:
     FITS on NVIDIA GeForce RTX 4090: needs 10.29 GiB of 23.52 GiB, 13.23 GiB to spare
     """
     need = format_bytes(result.peak_total_bytes)
-    if not result.peak_total_bytes:
+    if not result.peak_total_bytes and result.out_of_memory is None:
         return f"NOTHING MEASURED: {result.ending.sentence}"
     if result.card is None:
         return _need_line(result)
@@ -56,12 +56,12 @@ def verdict_line(result: Result) -> str:
         spare = format_bytes(total_bytes - result.peak_total_bytes)
         but = ", apart from what is listed below as not known" if _sizes_unknown(result) else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
-    if result.ending.how in ("steady", "steps", "most steps", "finished"):
+    if result.ending.how in ("steady", "steps", "most steps", "finished", "out of memory"):
         margin = format_bytes(result.peak_total_range_bytes["high"] - result.peak_total_range_bytes["expected"])
-        return (
-            f"TOO CLOSE TO CALL on {name}: needs {need} of {format_bytes(total_bytes)}, and the memory outside "
-            f"PyTorch's allocator is known only to ± {margin}"
-        )
+        what = f"needs {need} of {format_bytes(total_bytes)}"
+        if result.ending.how == "out of memory":
+            what = f"ran out of memory {_where_oom(result)}"
+        return f"TOO CLOSE TO CALL on {name}: {what}, and the memory outside PyTorch's allocator is known only to ± {margin}"
     return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
 
 

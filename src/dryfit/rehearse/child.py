@@ -1,0 +1,208 @@
+"""One run of the program in its sandbox, with the card in front and our hooks in its Python processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from dryfit.errors import DryfitError, UsageError
+from dryfit.rehearse import sandbox
+from dryfit.rehearse.assemble import Observed
+from dryfit.rehearse.command import search_path
+from dryfit.rehearse.endings import STOPPED_BY_ITSELF
+from dryfit.rehearse.events import ORDERS_VARIABLE, Orders, read_events
+from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
+from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
+from dryfit.rehearse.places import is_of_the_program
+from dryfit.rehearse.progress import ProgressLine
+from dryfit.virtual_card import CardSettings, TorchBuild, environment
+
+_HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
+_STDERR = 2  # the descriptor, not `sys.stderr`, which a notebook replaces
+_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 0.25
+# How long a process may take to write its last event after it was told to stop.
+_LAST_WORD_SECONDS = 3.0
+# How long other processes may go on after one has seen enough; a rank may be waiting for one that has left.
+_OTHERS_SECONDS = 5.0
+
+# Services the program may report to. In a rehearsal there is nothing to report, and a client without a network
+# would retry for minutes; each of these is the service's own switch for staying offline.
+_OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "offline",
+    "COMET_MODE": "offline",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is run and how; the same for every run of a rehearsal. `steps` is as in `events.Orders`."""
+
+    program: Sequence[str]
+    command: Sequence[str]
+    torch: TorchBuild
+    limits: Limits
+    steps: int | None
+    values: bool
+    skip_weights: bool
+    allow_writes: bool
+    allow_network: bool
+    quiet: bool
+    progress: TextIO | None
+
+
+def run_once(request: Request, card: CardSettings) -> Observed:
+    """Run the program on a card, to its end, its steady peak or a limit, and say what was seen.
+
+    Raises:
+        DryfitError: the program could not be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="dryfit-events-") as folder:
+        events = Path(folder)
+        orders = Orders(folder=folder, steps=request.steps, values=request.values, skip_weights=request.skip_weights)
+        variables = _variables(environment(card, request.torch), orders, allow_network=request.allow_network)
+        kernels = _own_kernel_caches(variables)
+        began = time.monotonic()
+        with sandbox.start(
+            request.command,
+            cwd=str(Path.cwd()),
+            env=variables,
+            allow_writes=request.allow_writes,
+            allow_network=request.allow_network,
+            writable=[folder, str(kernels)],
+            protected=[str(path.resolve().parent) for path in _files_of(request.command)],
+            stdout=subprocess.DEVNULL if request.quiet else _STDERR,
+            stderr=subprocess.DEVNULL if request.quiet else None,
+        ) as keeper:
+            protection = keeper.protection()
+            stopped_by = _watch(keeper, request.limits, ProgressLine(request.progress, events), events)
+            ended = keeper.poll() or keeper.stop()
+        if ended.problem:
+            raise DryfitError(ended.problem)
+        return Observed(
+            program=list(request.program),
+            processes=[list(read_events(path)) for path in sorted(events.glob("*.jsonl"))],
+            status=ended.exit_status,
+            signal=ended.signal,
+            stopped_by=stopped_by,
+            limit=request.limits.in_words(stopped_by),
+            crash_place=_crash_place(events),
+            wall_seconds=time.monotonic() - began,
+            notes=_protection_notes(protection, allow_writes=request.allow_writes),
+        )
+
+
+def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> dict[str, str]:
+    """The program's environment: the user's own, the card's, our hooks first on the Python path."""
+    variables = {name: value for name, value in os.environ.items() if name != "DRYFIT_GPU"}
+    variables |= card
+    if not allow_network:
+        variables |= _OFFLINE
+    variables["PATH"] = search_path()
+    variables[ORDERS_VARIABLE] = orders.to_text()
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_HOOK_FOLDER), variables.get("PYTHONPATH"))))
+    return variables
+
+
+def _own_kernel_caches(variables: dict[str, str]) -> Path:
+    """Keep compiled kernels from one rehearsal to the next, apart from the user's own caches.
+
+    The virtual card times all candidates of an autotuned kernel the same, and that choice must not reach a real run.
+    """
+    kernels = Path(tempfile.gettempdir()) / f"dryfit-kernels-{os.getuid()}"
+    kernels.mkdir(mode=0o700, exist_ok=True)
+    if kernels.stat().st_uid != os.getuid():
+        raise UsageError(f"{kernels} belongs to another user; remove it, or set TMPDIR to a folder of your own.")
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
+    variables["TRITON_CACHE_DIR"] = str(kernels / "triton")
+    return kernels
+
+
+def _files_of(command: Sequence[str]) -> list[Path]:
+    """The words of a command that are files, such as the script: what lies beside them is protected too."""
+    return [path for path in map(Path, command[1:]) if path.is_file()]
+
+
+def _protection_notes(protection: sandbox.Protection, *, allow_writes: bool) -> list[str]:
+    """Say what keeps writes away where it is less than a throw-away layer; a person has to know then."""
+    if allow_writes or (protection.writes == "layers" and protection.network != "audit-hook"):
+        return []
+    return [*protection.sentences(), *protection.failures]
+
+
+def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: Path) -> str | None:
+    """Wait for the program to end; stop it at a limit or at Ctrl-C and say which, or when one process saw enough."""
+    began = looked = time.monotonic()
+    one_saw_enough: float | None = None
+    stopped_by = None
+    try:
+        while keeper.wait(_POLL_SECONDS) is None:
+            now = time.monotonic()
+            if now - began > limits.seconds:
+                stopped_by = TIME
+            elif now - looked > _LOOK_SECONDS:
+                looked = now
+                if keeper.resident_bytes() > limits.host_memory_bytes:
+                    stopped_by = HOST_MEMORY
+                if one_saw_enough is None and any(
+                    _last_word(path) in STOPPED_BY_ITSELF for path in events.glob("*.jsonl")
+                ):
+                    one_saw_enough = now
+            if stopped_by or (one_saw_enough and now - one_saw_enough > _OTHERS_SECONDS):
+                break
+            line.update()
+    except KeyboardInterrupt:
+        stopped_by = INTERRUPTED
+    finally:
+        line.clear()
+    if keeper.poll() is None:
+        _ask_for_last_words(events, keeper)
+    return stopped_by
+
+
+def _ask_for_last_words(events: Path, keeper: sandbox.Keeper) -> None:
+    """Have every process with hooks write what it knows and leave; one stuck in native code is not waited for."""
+    asked = [pid for pid in keeper.processes() if _catches(pid, STOP_SIGNAL)]
+    for pid in asked:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, STOP_SIGNAL)
+    deadline = time.monotonic() + _LAST_WORD_SECONDS
+    while time.monotonic() < deadline and sum(map(bool, map(_last_word, events.glob("*.jsonl")))) < len(asked):
+        time.sleep(_POLL_SECONDS)
+
+
+def _catches(pid: int, signal: int) -> bool:
+    """Whether a process has a handler for a signal: ours, for no program handles this one by chance."""
+    try:
+        found = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return False
+    return bool(found and int(found[1], 16) >> (signal - 1) & 1)
+
+
+def _last_word(path: Path) -> str | None:
+    """How a process says it has ended; None while it has not."""
+    return next((event["how"] for event in read_events(path) if event["event"] == "end"), None)
+
+
+def _crash_place(events: Path) -> tuple[str, int] | None:
+    """Where a crashed process was, from what faulthandler wrote: the innermost line of the program's own."""
+    for path in events.glob("*.fault"):
+        frames = re.findall(r'File "([^"]+)", line (\d+)', path.read_text(errors="replace"))
+        own = [(file, int(line)) for file, line in frames if is_of_the_program(file)]
+        if own:
+            return own[0]
+    return None
