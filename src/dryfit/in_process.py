@@ -25,4 +25,3 @@ def virtual(gpu: str = "a100-80gb", *, memory_bytes: int | None = None, address_
     card = find_card(gpu, memory_bytes=memory_bytes)
     put_in_front(settings_of(card, address_order=address_order))
     return card
-

@@ -37,7 +37,9 @@ def parse_bytes(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})\s*([a-zA-Z]*)\s*", text)
     if not found or found[2].lower() not in _UNITS:
-        raise UsageError(f"{text!r} is not an amount of memory; write a number and a unit, such as 24GiB, 80GB or 512MiB.")
+        raise UsageError(
+            f"{text!r} is not an amount of memory; write a number and a unit, such as 24GiB, 80GB or 512MiB."
+        )
     size_bytes = int(Fraction(found[1]) * _UNITS[found[2].lower()])  # a float would round
     if size_bytes <= 0:
         raise UsageError(f"{text!r} is not an amount of memory: it has to be above zero.")

@@ -6,28 +6,15 @@ import time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-SIZES = {
-    "8b": {
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-    },
-    "small": {
-        "vocab_size": 8000,
-        "hidden_size": 512,
-        "intermediate_size": 1408,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-    },
-}
+NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SIZES = {"8b": (128256, 4096, 14336, 32, 32), "small": (8000, 512, 1408, 4, 8)}
+KEY_VALUE_HEADS = {"8b": 8, "small": 8}
 BATCH = {"8b": (1, 4096), "small": (2, 1024)}
 size = sys.argv[1]
+sizes = dict(zip(NAMES, SIZES[size], strict=True), num_key_value_heads=KEY_VALUE_HEADS[size])
 torch.set_default_dtype(torch.bfloat16)
 with torch.device("cuda"):
-    model = LlamaForCausalLM(LlamaConfig(**SIZES[size]))
+    model = LlamaForCausalLM(LlamaConfig(**sizes))
 torch.set_default_dtype(torch.float32)
 masks = []
 attend = torch.nn.functional.scaled_dot_product_attention

@@ -15,13 +15,7 @@ tokens.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
 random.seed(0)
 texts = [" ".join(random.choices(words[3:], k=random.randrange(20, 60))) for _ in range(64)]
-sizes = {
-    "vocab_size": 1000,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-}
+sizes = {"vocab_size": 1000, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
 with tempfile.TemporaryDirectory() as folder:
     settings = SFTConfig(
         output_dir=folder,
@@ -34,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
         disable_tqdm=True,
     )
     trainer = SFTTrainer(
-        model=LlamaForCausalLM(LlamaConfig(**sizes)),
+        model=LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=8)),
         args=settings,
         train_dataset=Dataset.from_dict({"text": texts}),
         processing_class=tokenizer,

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,9 +57,19 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 static void nap(long microseconds) { nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL); }
-static bool has_ended(const World *world, int rank) {
+static bool has_ended(const World *world, int rank) {   // also where its parent has not yet asked for its exit status
   int pid = atomic_load(&world->seats[rank].pid);
-  return pid > 0 && kill(pid, 0) && errno == ESRCH;
+  if (pid <= 0) return false;
+#ifdef SYS_pidfd_open
+  int process = (int)syscall(SYS_pidfd_open, pid, 0);
+  if (process >= 0) {
+    struct pollfd end = {.fd = process, .events = POLLIN};
+    bool ended = poll(&end, 1, 0) > 0;
+    close(process);
+    return ended;
+  }
+#endif
+  return kill(pid, 0) && errno == ESRCH;
 }
 
 bool keep_waiting(Patience *patience, const World *world, int peer) {
