@@ -61,7 +61,7 @@ def verdict_line(result: Result) -> str:
         what = f"needs {need} of {format_bytes(total_bytes)}"
         if result.ending.how == "out of memory":
             what = f"ran out of memory {_where_oom(result)}"
-        return f"TOO CLOSE TO CALL on {name}: {what}, and the memory outside PyTorch's allocator is known only to ± {margin}"
+        return f"TOO CLOSE TO CALL on {name}: {what}; what is outside PyTorch's allocator is known to ± {margin} only"
     return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
 
 
