@@ -60,3 +60,12 @@ def test_an_import_that_fails_calls_nothing(tmp_path: Path) -> None:
         "try:\n    import broken\nexcept ValueError as error:\n    print(error, seen)"
     )
     assert run(code, tmp_path) == "as written []"
+
+
+def test_looking_for_a_module_is_not_importing_it(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("")
+    code = (
+        "import importlib.util\nafter_import('late', lambda m: seen.append(m.__name__))\n"
+        "importlib.util.find_spec('late')\nprint(seen)\nimport late\nprint(seen)"
+    )
+    assert run(code, tmp_path).split("\n") == ["[]", "['late']"]

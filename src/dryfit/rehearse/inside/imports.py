@@ -29,16 +29,19 @@ class _Finder(MetaPathFinder):
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self.waiting.pop(fullname))
+                    spec.loader = _Loader(spec.loader, fullname, self.waiting)
                 return spec
         return None
 
 
 class _Loader(Loader):
-    """The real loader, and then the functions; it steps out of the way so that nobody meets it afterwards."""
+    """The real loader, and then the functions; it steps out of the way so that nobody meets it afterwards.
 
-    def __init__(self, real: Loader, functions: list[Callable[[ModuleType], None]]) -> None:
-        self._real, self._functions = real, functions
+    The functions are taken when the module is executed: `importlib.util.find_spec` finds without importing.
+    """
+
+    def __init__(self, real: Loader, name: str, waiting: dict[str, list[Callable[[ModuleType], None]]]) -> None:
+        self._real, self._name, self._waiting = real, name, waiting
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._real.create_module(spec)
@@ -48,7 +51,7 @@ class _Loader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._real
         self._real.exec_module(module)
-        for function in self._functions:
+        for function in self._waiting.pop(self._name, []):
             function(module)
 
 
