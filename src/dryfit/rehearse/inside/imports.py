@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 class _Finder(MetaPathFinder):
@@ -42,6 +43,9 @@ class _Loader(Loader):
 
     def __init__(self, real: Loader, name: str, waiting: dict[str, list[Callable[[ModuleType], None]]]) -> None:
         self._real, self._name, self._waiting = real, name, waiting
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._real.create_module(spec)
