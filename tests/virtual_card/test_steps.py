@@ -1,0 +1,31 @@
+"""Calls without a faithful answer are counted by name, and only those; graphs are captured."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Card
+
+WORKSPACE = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE)"
+
+
+def test_a_plain_training_step_is_answered_faithfully(card: Card) -> None:
+    assert card.run("steps.py", "mlp").said == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("convolution", WORKSPACE), ("fft", "cufftXtMakePlanMany"), ("lstm", "cudnnGetRNNTempSpaceSizes")],
+)
+def test_sizes_that_only_the_library_knows_are_counted(card: Card, kind: str, name: str) -> None:
+    counts = card.run("steps.py", kind).said
+    assert set(counts) == {name}
+    assert counts[name] >= 1
+
+
+def test_capture_spreads_over_streams_and_forbids_waiting(card: Card) -> None:
+    said = card.run("steps.py", "graph").said
+    assert [said[when] for when in ("before", "inside", "forked", "after")] == [False, True, True, False]
+    assert said["private_pool"]
+    assert said["grew"]
+    assert "operation not permitted when stream is capturing" in said["item_inside"]
