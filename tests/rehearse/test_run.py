@@ -241,7 +241,7 @@ def test_torchrun_with_one_and_two_processes(rehearse: Any, project: Path) -> No
     for processes in (1, 2):
         done = rehearse(["torchrun", "--nproc-per-node", str(processes), "train.py"])
         assert done.code == 0, done.stderr
-        assert done.result["steps"] == 4
+        assert done.result["steps"] == 3
         assert len(done.result["processes"]) == processes
 
 
