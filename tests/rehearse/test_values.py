@@ -92,6 +92,8 @@ def test_small_operators_give_true_values_and_sizes(run: Run, front_end: str) ->
         "cuda_offset": found["cuda_offset"],
         "randperm": list(range(8)),
         "cpu_digits": [0.30078125] * 4,
+        "sparse_entries": 2,
+        "batches": 1,
     }
     assert found["cuda_offset"] > 0  # moved by the draws on the card
     assert answer["inventions"] == []
@@ -124,6 +126,8 @@ def test_unknown_values_get_the_stated_answers_and_are_listed(run: Run, front_en
         "unknown_after": [1, 1, 1, 1],
         "partly_written": [1, 1, 1, 1],
         "written": [3, 3, 3, 3],
+        "sparse_rows": 100,
+        "running_mean": [1, 1, 1, 1],
     }
     listed = {(each["what"], each["line"]): each for each in answer["inventions"]}
     item = listed["item of float32", line_of("policies", "item")]

@@ -70,3 +70,10 @@ for device in "cuda", "cpu":
             types += [str(torch.where(tensor != 0, 2.5, tensor).dtype), str((1.5 - tensor.float()).dtype)]
     found["types"].append(types)
 found["cpu_digits"] = (torch.full((4,), 3.0, dtype=torch.bfloat16) * 0.1).tolist()
+
+indices = torch.tensor([[0, 1, 1], [2, 0, 0]], device="cuda")
+sparse = torch.sparse_coo_tensor(indices, torch.ones(3, device="cuda"), (3, 3), check_invariants=False)
+found["sparse_entries"] = sparse.coalesce()._nnz()
+statistics = torch.nn.BatchNorm1d(4).cuda()
+statistics(torch.empty(1 << 18, 4, device="cuda"))
+found["batches"] = statistics.num_batches_tracked.item()

@@ -57,3 +57,13 @@ with torch.cuda.graph(graph):
         doubled.sum().item()
     except RuntimeError as error:
         found["capturing"] = str(error)
+
+# The gradient of a sparse embedding: as many rows as tokens, or as rows there are.
+embedding = torch.nn.Embedding(100, 4, sparse=True).cuda()
+embedding(torch.empty(16, 32, dtype=torch.int64, device="cuda")).sum().backward()
+found["sparse_rows"] = embedding.weight.grad.coalesce()._nnz()
+
+# Batch normalisation writes its running statistics, without its schema saying so.
+normalisation = torch.nn.BatchNorm1d(4).cuda()
+normalisation(torch.empty(1 << 18, 4, device="cuda"))
+found["running_mean"] = normalisation.running_mean.tolist()

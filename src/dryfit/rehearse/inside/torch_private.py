@@ -197,8 +197,10 @@ def operator_library(namespace: str) -> Any:
     return torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
 
 
-def computed_cuda_kernels() -> Callable[[str], Callable[..., Any]] | None:
-    """The function from an operator's name to its CUDA kernel, called as `kernel(keyset, *args)`; None on older torch.
+def computed_kernels() -> Callable[[str, str], Callable[..., Any]] | None:
+    """The function from an operator's name and a dispatch key to its kernel, called as `kernel(keyset, *args)`.
+
+    None on torch that does not have it (2.6 does not, 2.11 does).
 
     `torch.library.get_kernel` itself is public, the name of what it returns is not.
     """
@@ -207,18 +209,23 @@ def computed_cuda_kernels() -> Callable[[str], Callable[..., Any]] | None:
     if not hasattr(torch.library, "get_kernel"):
         return None
 
-    def kernel(name: str) -> Callable[..., Any]:
-        call: Callable[..., Any] = torch.library.get_kernel(name, "CUDA").call_boxed
+    def kernel(name: str, key: str) -> Callable[..., Any]:
+        call: Callable[..., Any] = torch.library.get_kernel(name, key).call_boxed
         return call
 
     return kernel
 
 
-def below_backend_select(operator: Any) -> Callable[..., Any]:
-    """Run an operator of `torch.ops` on the kernels below BackendSelect, called as `run(keyset, *args)`."""
+def keys_below_backend_select() -> Any:
+    """The set of the dispatch keys that an operator still has before it after BackendSelect."""
     import torch
 
-    below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+    return torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+
+
+def below_backend_select(operator: Any) -> Callable[..., Any]:
+    """Run an operator of `torch.ops` on the kernels below BackendSelect, called as `run(keyset, *args)`."""
+    below = keys_below_backend_select()
     redispatch = operator._handle.redispatch_boxed
 
     def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -234,8 +241,8 @@ def backend_select_operators() -> set[str]:
     return set(torch._C._dispatch_get_registrations_for_dispatch_key("BackendSelect"))
 
 
-def cuda_key() -> Any:
-    """The dispatch key of CUDA kernels."""
+def dispatch_key(name: str) -> Any:
+    """The dispatch key of a name, such as "CUDA"."""
     import torch
 
-    return torch._C.DispatchKey.CUDA
+    return torch._C.DispatchKey.__members__[name]

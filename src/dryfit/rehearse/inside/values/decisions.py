@@ -201,6 +201,20 @@ def _nms(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: 
     return result
 
 
+def _coalesce(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: Any) -> Any:
+    """Sparse gradients, of an embedding for one: unknown indices are all different, as far as there are as many."""
+    (sparse,) = args
+    indices, places = sparse._indices(), math.prod(sparse.shape[: sparse.sparse_dim()])
+    if engine.is_true(indices) and indices.nbytes <= SMALL_BYTES:
+        with torch_private.without_torch_function(), torch_private.below_autograd():
+            count = torch.unique(host.on_host(indices), dim=1).shape[1]
+    else:
+        count = min(sparse._nnz(), places)
+        engine.record("coalesce", f"kept {_all_or(count, sparse._nnz())}", decides_size=True)
+    with engine.answering(count):
+        return kernel(*args, **kwargs)
+
+
 def _unscale(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: Any) -> Any:
     """GradScaler's check: unknown gradients are finite, so what it found stays what it was, 0."""
     gradients = args[0]
@@ -276,6 +290,7 @@ DECISIONS: dict[str, Decision] = {
     "unique_dim": _unique,
     "unique_consecutive": _unique,
     "nms": _nms,
+    "_coalesce": _coalesce,
     "_amp_foreach_non_finite_check_and_unscale_": _unscale,
     "resize_": _resize,
 }

@@ -22,6 +22,10 @@ TINY_ELEMENTS = 64
 """Unknown results up to this many elements get a stand-in at once, so that what is derived from them is consistent:
 a loss of 1.0 is finite, larger than 0 and has the logarithm 0."""
 
+_FLOATING_BYTES = 1 << 18
+# Numbers that decide something are reductions, scores, boxes; tables larger than this (of sines, of masks to add) are
+# not, and filling them takes milliseconds in each step.
+
 _MANY_TENSORS = 64
 # An optimiser's list of step counters is known and small, and nobody reads it: not worth milliseconds in each step.
 
@@ -151,7 +155,7 @@ class Engine:
     def _worth_computing(self, operator: Operator, changed: list[torch.Tensor]) -> bool:
         if len(changed) > _MANY_TENSORS or torch_private.is_capturing() or self.failures[operator.name] >= 3:
             return False
-        if not all(tensor.nbytes <= SMALL_BYTES and _may_be_known(tensor) for tensor in changed):
+        if not all(tensor.nbytes <= _limit_bytes(tensor) and _may_be_known(tensor) for tensor in changed):
             return False
         # A part written into something unknown leaves it unknown: no need to compute the part.
         return not operator.written or any(self._becomes_known(operator, tensor) for tensor in changed)
@@ -177,6 +181,10 @@ def stand_in_for(dtype: torch.dtype) -> float | int | bool | complex:
     if dtype.is_complex:
         return complex(1.0)
     return 1.0 if dtype.is_floating_point else 0
+
+
+def _limit_bytes(tensor: torch.Tensor) -> int:
+    return _FLOATING_BYTES if tensor.is_floating_point() else SMALL_BYTES
 
 
 def _may_be_known(tensor: torch.Tensor) -> bool:

@@ -18,63 +18,72 @@ import torch
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.values import collectives, decisions, launches
 from dryfit.rehearse.inside.values.engine import TINY_ELEMENTS, Engine
-from dryfit.rehearse.inside.values.known import storage_identity
+from dryfit.rehearse.inside.values.known import SMALL_BYTES, storage_identity
 from dryfit.rehearse.inside.values.operators import Operator, followed, with_tensors_for_numbers
 
 KERNEL_OVERRIDES = "kernel overrides"
 BACKEND_SELECT = "backend select"
 
-_libraries: list[Any] = []  # an override lasts as long as its Library object
+_libraries: list[Any] = []  # an override lasts as long as its library object
+_KernelOf = Callable[[str, str], Callable[..., Any]]
 
 
 def install(engine: Engine) -> str:
     """Follow the program's operators from here on; says by which of the two ways."""
-    kernel_of = torch_private.computed_cuda_kernels()
-    operators = followed()
-    aten = torch_private.operator_library("aten")
-    _libraries.append(aten)
-    if kernel_of is not None:
-        for operator in operators:
-            ours = _override(engine, operator, kernel_of(operator.name))
-            aten.impl(operator.name[6:], ours, "CUDA", with_keyset=True)
-    else:
-        taken = torch_private.backend_select_operators()
-        for operator in operators:
-            if operator.name not in taken:
-                aten.impl(operator.name[6:], _selected(engine, operator), "BackendSelect", with_keyset=True)
+    kernel_of = torch_private.computed_kernels()
+    _follow_aten(engine, kernel_of)
     _follow_collectives(engine, kernel_of)
     _follow_torchvision(engine)
     launches.follow(engine.known)
     return KERNEL_OVERRIDES if kernel_of is not None else BACKEND_SELECT
 
 
-def _follow_collectives(engine: Engine, kernel_of: Callable[[str], Callable[..., Any]] | None) -> None:
-    c10d = torch_private.operator_library("c10d")
-    _libraries.append(c10d)
+def _follow_aten(engine: Engine, kernel_of: _KernelOf | None) -> None:
+    aten = _library("aten")
+    keys = [(operator, "CUDA") for operator in followed()] + [(Operator("aten::_coalesce"), "SparseCUDA")]
+    taken = torch_private.backend_select_operators()
+    for operator, key in keys:
+        if kernel_of is not None:
+            ours = _override(engine, operator, kernel_of(operator.name, key))
+            aten.impl(operator.name[6:], ours, key, with_keyset=True)
+        elif operator.name not in taken:
+            aten.impl(operator.name[6:], _selected(engine, operator, key), "BackendSelect", with_keyset=True)
+
+
+def _follow_collectives(engine: Engine, kernel_of: _KernelOf | None) -> None:
+    c10d = _library("c10d")
     for name in collectives.operators():
-        kernel = kernel_of(name) if kernel_of else torch_private.below_backend_select(Operator(name).overload)
-        key = "CUDA" if kernel_of else "BackendSelect"
-        c10d.impl(name[6:], collectives.following(engine, name, kernel), key, with_keyset=True)
+        if kernel_of is not None:
+            ours = collectives.following(engine, name, kernel_of(name, "CUDA"))
+            c10d.impl(name[6:], ours, "CUDA", with_keyset=True)
+        else:
+            below = torch_private.below_backend_select(Operator(name).overload)
+            c10d.impl(name[6:], collectives.following(engine, name, below), "BackendSelect", with_keyset=True)
+
+
+def _library(namespace: str) -> Any:
+    library = torch_private.operator_library(namespace)
+    _libraries.append(library)
+    return library
 
 
 def _follow_torchvision(engine: Engine) -> None:
     """Follow `torchvision::nms`, also when torchvision is imported later: an override may come before its operator."""
-    torchvision = torch_private.operator_library("torchvision")
-    _libraries.append(torchvision)
+    torchvision = _library("torchvision")
     ours: Callable[..., Any] | None = None
 
     def nms(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal ours
         if ours is None:
-            ours = _selected(engine, Operator("torchvision::nms"))
+            ours = _selected(engine, Operator("torchvision::nms"), "CUDA")
         return ours(keyset, *args, **kwargs)
 
     torchvision.impl("nms", nms, "BackendSelect", with_keyset=True)
 
 
-def _selected(engine: Engine, operator: Operator) -> Callable[..., Any]:
+def _selected(engine: Engine, operator: Operator, key: str) -> Callable[..., Any]:
     """Our kernel for BackendSelect, which sees the operators of every device."""
-    cuda = torch_private.cuda_key()
+    wanted, keys_below = torch_private.dispatch_key(key), torch_private.keys_below_backend_select()
     below: Callable[..., Any] | None = None
     ours: Callable[..., Any] | None = None
 
@@ -83,7 +92,7 @@ def _selected(engine: Engine, operator: Operator) -> Callable[..., Any]:
         if below is None or ours is None:
             below = torch_private.below_backend_select(operator.overload)
             ours = _override(engine, operator, below)
-        if keyset.has(cuda):
+        if (keyset & keys_below).highestPriorityTypeId() == wanted:
             return ours(keyset, *args, **kwargs)
         args = with_tensors_for_numbers(operator, args)
         return below(keyset, *args, **kwargs)
@@ -109,27 +118,35 @@ def _follow(engine: Engine, operator: Operator, kernel: Callable[..., Any]) -> C
     """Our kernel for an operator without a policy. Nearly every call ends at the first unknown input: that is fast."""
     known = engine.known.references
     computed, overwritten, stand_in = engine.computed, engine.overwritten, engine.stand_in
-    writes, first_read = bool(operator.written), operator.first_read
+    writes, first_read, forget = bool(operator.written), operator.first_read, engine.known.forget
+    writes_first = [at for at, _ in operator.written] == [0]
     tensor_class, numbers = torch.Tensor, operator.number_positions
 
     def is_unknown(tensor: Any) -> bool:
         return storage_identity(tensor) not in known and tensor.is_cuda and tensor.numel() > 0
 
     def follow(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        for value in args[first_read:] if first_read else args:
-            if isinstance(value, tensor_class):
-                if storage_identity(value) not in known and value.is_cuda and value.numel():
+        # What fills a large tensor from nothing has no unknown input, and nothing to compute either.
+        if not (first_read and args[0].nbytes > SMALL_BYTES):
+            for value in args[first_read:] if first_read else args:
+                if isinstance(value, tensor_class):
+                    if storage_identity(value) not in known and value.is_cuda and value.numel():
+                        break
+                elif value.__class__ is list and any(
+                    isinstance(item, tensor_class) and is_unknown(item) for item in value
+                ):
                     break
-            elif value.__class__ is list and any(isinstance(item, tensor_class) and is_unknown(item) for item in value):
-                break
-        else:
-            return computed(operator, partial(kernel, keyset), args, kwargs)
+            else:
+                return computed(operator, partial(kernel, keyset), args, kwargs)
         for at in numbers:
             if at < len(args) and args[at].__class__ is not tensor_class:
                 args = with_tensors_for_numbers(operator, args)
                 break
         result = kernel(keyset, *args, **kwargs)
-        if writes:
+        if writes_first and isinstance(args[0], tensor_class):
+            if storage_identity(args[0]) in known:
+                forget(args[0])
+        elif writes:
             overwritten(operator, args, kwargs)
         elif not (result.__class__ is tensor_class and result.numel() > TINY_ELEMENTS):
             stand_in(result)

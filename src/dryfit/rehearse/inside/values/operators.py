@@ -10,10 +10,10 @@ import torch
 
 from dryfit.rehearse.inside import torch_private
 
-# Kernels for CUDA that only make or re-describe memory, and so write no value.
+# Kernels for CUDA that only make or re-describe memory, and so write no value; `zero_` calls `fill_`.
 _NO_VALUES = re.compile(
     r"aten::(empty|_efficientzerotensor|set_|as_strided|view|_reshape_alias|unfold\b|record_stream|is_set_to|is_pinned|"
-    r"_pin_memory|_nested|_fused_sdp_choice|_use_|_cudnn_init_dropout_state|_cudnn_rnn_flatten_weight)"
+    r"_pin_memory|_nested|zero_$|_fused_sdp_choice|_use_|_cudnn_init_dropout_state|_cudnn_rnn_flatten_weight)"
 )
 # The heavy kernels: their results are activations, large or computed from weights, and no program branches on them
 # unreduced. Following them would cost time in every step; what they give is unknown, which is the default.
