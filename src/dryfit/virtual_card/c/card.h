@@ -45,19 +45,19 @@ enum {
 
 // ---- settings.c: which card this is, from DRYFIT_VIRTUAL_CARD -------------------------------------------------------
 typedef struct {
-  char name[128];        // as nvidia-smi and torch.cuda.get_device_name show it
-  int sm;                // compute capability, 89 for 8.9
-  int sms;               // multiprocessors
+  char name[128];   // as nvidia-smi and torch.cuda.get_device_name show it
+  int sm;           // compute capability, 89 for 8.9
+  int sms;          // multiprocessors
   int threads_per_sm;
   size_t l2_bytes;
-  size_t memory_bytes;   // total, as cudaMemGetInfo shows it
-  size_t outside_bytes;  // of it, taken by the CUDA context from the start
-  int count;             // devices of this kind
-  bool upwards;          // addresses are handed out upwards, instead of as the Linux driver does
-  int cuda;              // 12 or 13: whose layouts the loaded torch expects
-  int cudnn;             // what cudnnGetVersion answers
-  bool alone;            // this process is the only one of its distributed world
-  int wait_seconds;      // how long one rank waits for another
+  size_t memory_bytes;    // total, as cudaMemGetInfo shows it
+  size_t outside_bytes;   // of it, taken by the CUDA context from the start
+  int count;              // devices of this kind
+  bool upwards;           // addresses are handed out upwards, instead of as the Linux driver does
+  int cuda;               // 12 or 13: whose layouts the loaded torch expects
+  int cudnn;              // what cudnnGetVersion answers
+  bool alone;             // this process is the only one of its distributed world
+  int wait_seconds;       // how long one rank waits for another
 } Settings;
 const Settings *card(void);
 int visible_devices(void);
@@ -71,10 +71,10 @@ typedef struct UnfaithfulCall {
   struct UnfaithfulCall *_Atomic next;
 } UnfaithfulCall;
 void count_unfaithful(UnfaithfulCall *call);
-#define UNFAITHFUL(text)                        \
-  do {                                          \
+#define UNFAITHFUL(text)                            \
+  do {                                              \
     static UnfaithfulCall call_ = {.name = (text)}; \
-    count_unfaithful(&call_);                   \
+    count_unfaithful(&call_);                       \
   } while (0)
 void *new_handle(void);
 void *function_of(const char *library, const char *name);   // in a library that torch brought along; NULL if it did not
@@ -91,20 +91,20 @@ typedef struct {
   Range *at;   // sorted by base
   int count, room;
 } Ranges;
-void lock_card(void);     // guards everything below, and what memory.c keeps
+void lock_card(void);   // guards everything below, and what memory.c keeps
 void unlock_card(void);
 void insert_range(Ranges *ranges, Range range);
 int find_range(const Ranges *ranges, uintptr_t address);   // the range that holds this address, or -1
 int find_base(const Ranges *ranges, uintptr_t base);       // the range that begins there, or -1
 Range remove_range(Ranges *ranges, int index);
-uintptr_t take_addresses(size_t size);                     // 0 where the address space is used up; with the lock held
-void give_addresses_back(uintptr_t base, size_t size);     // with the lock held
+uintptr_t take_addresses(size_t size);                   // 0 where the address space is used up; with the lock held
+void give_addresses_back(uintptr_t base, size_t size);   // with the lock held
 uintptr_t first_address(void);
 bool is_device(const void *p);
 
 // ---- memory.c -------------------------------------------------------------------------------------------------------
 enum { MEMORY_PAGEABLE = 0, MEMORY_PINNED = 1, MEMORY_DEVICE = 2, MEMORY_MANAGED = 3 };   // as cudaMemoryType has them
-enum { BY_MALLOC, BY_POOL, BY_MANAGED, BY_MAPPING, BY_OTHER_PROCESS };                     // the kinds of device ranges
+enum { BY_MALLOC, BY_POOL, BY_MANAGED, BY_MAPPING, BY_OTHER_PROCESS };                    // the kinds of device ranges
 extern Ranges device_ranges;
 int allocate(void **out, size_t size, int device);
 int allocate_managed(void **out, size_t size, int device);
@@ -119,7 +119,7 @@ size_t pages(size_t size);                         // rounded up to whole ones, 
 bool take_memory(int device, size_t bytes);        // counts bytes as used, unless the card is full; with the lock held
 void give_memory_back(int device, size_t bytes);   // with the lock held
 
-// ---- copy.c, runtime.c, stream.c, kernel.c: shared with the driver's interface ----------------------------------------
+// ---- copy.c, runtime.c, stream.c, kernel.c: shared with the driver's interface --------------------------------------
 int copy_bytes(void *to, const void *from, size_t n);
 int fill_bytes(void *to, unsigned char value, size_t n);
 int fill_words(void *to, uint32_t value, size_t n);

@@ -12,7 +12,7 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a
 }
 EXPORT size_t cublasLtGetVersion(void) {
   const char *library = card()->cuda == 12 ? "libcublasLt.so.12" : "libcublasLt.so.13";
-  size_t (*real)(void) = (size_t(*)(void))function_of(library, "cublasLtGetVersion");
+  size_t (*real)(void) = (size_t (*)(void))function_of(library, "cublasLtGetVersion");
   return real && real != cublasLtGetVersion ? real() : (size_t)card()->cuda * 10000;
 }
 EXPORT int cublasGetVersion_v2(void *handle, int *version) {

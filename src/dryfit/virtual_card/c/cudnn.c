@@ -17,13 +17,13 @@ EXPORT const char *cudnnGetErrorString(int status) {
   return status ? "CUDNN_STATUS: virtual cuDNN failed" : "CUDNN_STATUS_SUCCESS";
 }
 
-// ---- the graph interface: one engine configuration for every question, without a workspace ------------------------------
+// ---- the graph interface: one engine configuration for every question, without a workspace --------------------------
 EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *out) {
   enum { PLAN_WORKSPACE_SIZE = 402 };
   enum { INT64 = 3, DESCRIPTOR = 15 };
   static const uint8_t width[] = {8, 4, 1, 8, 4, 8, 8};   // cudnnBackendAttributeType_t; every later one is an int
   if (name == PLAN_WORKSPACE_SIZE) UNFAITHFUL("cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE)");
-  bool exists = type == DESCRIPTOR || type == INT64;      // descriptors and sizes do; notes do not
+  bool exists = type == DESCRIPTOR || type == INT64;   // descriptors and sizes do; notes do not
   if (count) *count = exists;
   if (!out || wanted <= 0 || type == DESCRIPTOR) return OK;   // descriptors are the caller's own
   size_t bytes = type >= 0 && (size_t)type < sizeof width ? width[type] : 4;
@@ -31,9 +31,9 @@ EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_
   return OK;
 }
 
-// ---- batch normalisation ------------------------------------------------------------------------------------------------
-// A recording of fp32 NCHW training on a card shows no workspace and no reserve. The persistent kernels, which torch asks
-// for when the layout is channels-last, have one of unknown size.
+// ---- batch normalisation --------------------------------------------------------------------------------------------
+// A recording of fp32 NCHW training on a card shows no workspace and no reserve. The persistent kernels, which torch
+// asks for when the layout is channels-last, have one of unknown size.
 static int batch_norm_size(int mode, size_t *bytes) {
   enum { SPATIAL_PERSISTENT = 2 };
   if (mode == SPATIAL_PERSISTENT) UNFAITHFUL("cudnnBatchNormalization(SPATIAL_PERSISTENT)");
@@ -45,17 +45,17 @@ EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle
                                                                     size_t *bytes) {
   return batch_norm_size(mode, bytes);
 }
-EXPORT int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int ops, void *x, void *y, void *dy,
-                                                             void *dz, void *dx, void *scale, void *activation,
-                                                             size_t *bytes) {
+EXPORT int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int ops, void *x, void *y,
+                                                             void *dy, void *dz, void *dx, void *scale,
+                                                             void *activation, size_t *bytes) {
   return batch_norm_size(mode, bytes);
 }
-EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int ops, void *activation, void *x,
-                                                                size_t *bytes) {
+EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int ops, void *activation,
+                                                                void *x, size_t *bytes) {
   return batch_norm_size(mode, bytes);
 }
 
-// ---- descriptors --------------------------------------------------------------------------------------------------------
+// ---- descriptors ----------------------------------------------------------------------------------------------------
 #define MAX_DIMS 8
 typedef struct {
   int type, dims, size[MAX_DIMS], stride[MAX_DIMS];
@@ -111,12 +111,14 @@ EXPORT int cudnnGetFilterNdDescriptor(const Tensor *d, int wanted, int *type, in
   return cudnnGetTensorNdDescriptor(d, wanted, type, dims, size, NULL);
 }
 
-// ---- recurrent networks -------------------------------------------------------------------------------------------------
-enum { RNN_RELU, RNN_TANH, LSTM, GRU };                           // cudnnRNNMode_t
-enum { NO_BIAS, INPUT_BIAS, DOUBLE_BIAS, RECURRENT_BIAS };        // cudnnRNNBiasMode_t
-enum { FLOAT, DOUBLE, HALF, INT8, BFLOAT16 = 9 };                 // cudnnDataType_t
+// ---- recurrent networks ---------------------------------------------------------------------------------------------
+enum { RNN_RELU, RNN_TANH, LSTM, GRU };                      // cudnnRNNMode_t
+enum { NO_BIAS, INPUT_BIAS, DOUBLE_BIAS, RECURRENT_BIAS };   // cudnnRNNBiasMode_t
+enum { FLOAT, DOUBLE, HALF, INT8, BFLOAT16 = 9 };            // cudnnDataType_t
 
-static size_t width_of(int type) { return type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : type == INT8 ? 1 : 4; }
+static size_t width_of(int type) {
+  return type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : type == INT8 ? 1 : 4;
+}
 static size_t gates(const Rnn *r) { return r->cell == LSTM ? 4 : r->cell == GRU ? 3 : 1; }
 static size_t biases(const Rnn *r) { return r->bias == NO_BIAS ? 0 : r->bias == DOUBLE_BIAS ? 2 : 1; }
 static size_t hidden(const Rnn *r) { return (size_t)r->hidden; }
@@ -136,8 +138,14 @@ static size_t matrix_elements(const Rnn *r, int layers) {   // in the matrices o
 EXPORT int cudnnSetRNNDescriptor_v8(Rnn *r, int algorithm, int cell, int bias, int direction, int input_mode, int type,
                                     int precision, int math, int input, int hidden_size, int output_size, int layers,
                                     void *dropout, unsigned flags) {
-  *r = (Rnn){.cell = cell, .bias = bias, .directions = direction ? 2 : 1, .type = type, .input = input,
-             .hidden = hidden_size, .output = output_size ? output_size : hidden_size, .layers = layers};
+  *r = (Rnn){.cell = cell,
+             .bias = bias,
+             .directions = direction ? 2 : 1,
+             .type = type,
+             .input = input,
+             .hidden = hidden_size,
+             .output = output_size ? output_size : hidden_size,
+             .layers = layers};
   return OK;
 }
 EXPORT int cudnnSetRNNDataDescriptor(Sequence *d, int type, int layout, int steps, int batch, int width,

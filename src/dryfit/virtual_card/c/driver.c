@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-// ---- devices and contexts: a context is its device's number above 15 --------------------------------------------------
+// ---- devices and contexts: a context is its device's number above 15 ------------------------------------------------
 #define FIRST_CONTEXT 16
 
 EXPORT int cuInit(unsigned flags) { return visible_devices() ? OK : NO_DEVICE; }
@@ -63,7 +63,8 @@ EXPORT int cuCtxGetCurrent(void **context) {
 }
 static int enter(const void *context) {
   uintptr_t number = (uintptr_t)context;
-  return number >= FIRST_CONTEXT && number < FIRST_CONTEXT + MAX_DEVICES ? select_device((int)(number - FIRST_CONTEXT)) : OK;
+  return number >= FIRST_CONTEXT && number < FIRST_CONTEXT + MAX_DEVICES ? select_device((int)(number - FIRST_CONTEXT))
+                                                                         : OK;
 }
 EXPORT int cuCtxSetCurrent(void *context) { return enter(context); }
 EXPORT int cuCtxPushCurrent_v2(void *context) { return enter(context); }
@@ -85,7 +86,7 @@ EXPORT int cuGetErrorName(int status, const char **text) {
   return OK;
 }
 
-// ---- memory -----------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 static void *pointer(uint64_t address) { return (void *)(uintptr_t)address; }
 
 EXPORT int cuMemAlloc_v2(uint64_t *out, size_t size) { return allocate((void **)out, size, current_device()); }
@@ -112,8 +113,20 @@ EXPORT int cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t p) {
   return OK;
 }
 static int pointer_attribute(void *out, int attribute, uint64_t p) {
-  enum { CONTEXT = 1, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, SYNC_MEMOPS = 6, BUFFER_ID, IS_MANAGED, DEVICE_ORDINAL,
-         LEGACY_IPC, RANGE_START, RANGE_SIZE, MAPPED };
+  enum {
+    CONTEXT = 1,
+    MEMORY_TYPE,
+    DEVICE_POINTER,
+    HOST_POINTER,
+    SYNC_MEMOPS = 6,
+    BUFFER_ID,
+    IS_MANAGED,
+    DEVICE_ORDINAL,
+    LEGACY_IPC,
+    RANGE_START,
+    RANGE_SIZE,
+    MAPPED
+  };
   Range range;
   int kind = kind_of_memory(pointer(p), &range);
   if (kind == MEMORY_PAGEABLE) return INVALID_VALUE;
@@ -138,16 +151,21 @@ static int pointer_attribute(void *out, int attribute, uint64_t p) {
 }
 EXPORT int cuPointerGetAttribute(void *out, int attribute, uint64_t p) { return pointer_attribute(out, attribute, p); }
 EXPORT int cuPointerGetAttributes(unsigned count, const int *attributes, void **out, uint64_t p) {
-  for (unsigned i = 0; i < count; i++) pointer_attribute(out[i], attributes[i], p);   // what is not known stays as it is
+  for (unsigned i = 0; i < count; i++)
+    pointer_attribute(out[i], attributes[i], p);   // what is not known stays as it is
   return OK;
 }
 
 EXPORT int cuMemcpy(uint64_t to, uint64_t from, size_t n) { return copy_bytes(pointer(to), pointer(from), n); }
-EXPORT int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) { return copy_bytes(pointer(to), pointer(from), n); }
+EXPORT int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) {
+  return copy_bytes(pointer(to), pointer(from), n);
+}
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { return copy_bytes(pointer(to), from, n); }
 EXPORT int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) { return copy_bytes(to, pointer(from), n); }
 EXPORT int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t n) { return cuMemcpy(to, from, n); }
-EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) { return cuMemcpyHtoD_v2(to, from, n); }
+EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
+  return cuMemcpyHtoD_v2(to, from, n);
+}
 EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { return cuMemcpyDtoH_v2(to, from, n); }
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) { return cuMemcpy(to, from, n); }
 EXPORT int cuMemsetD8_v2(uint64_t to, unsigned char value, size_t n) { return fill_bytes(pointer(to), value, n); }
@@ -164,7 +182,7 @@ EXPORT int cuStreamGetPriority(void *stream, int *priority) {
   return OK;
 }
 
-// ---- looking functions up ---------------------------------------------------------------------------------------------
+// ---- looking functions up -------------------------------------------------------------------------------------------
 // A statically linked CUDA runtime asks for the driver's private tables, by which it knows NVIDIA's driver. There are
 // none here, and it fails with a clean error; success with no table makes nvrtc crash.
 EXPORT int cuGetExportTable(const void **table, const void *id) {
@@ -192,8 +210,8 @@ EXPORT int cudaGetDriverEntryPoint(const char *name, void **function, unsigned l
   entry_point(name, function, result);
   return OK;   // the runtime says so in `result` alone
 }
-EXPORT int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version, unsigned long long flags,
-                                            int *result) {
+EXPORT int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                            unsigned long long flags, int *result) {
   return cudaGetDriverEntryPoint(name, function, flags, result);
 }
 EXPORT int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {

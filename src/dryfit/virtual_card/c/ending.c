@@ -1,8 +1,8 @@
 // The end of a Python process. When the interpreter shuts down, Python (before 3.14) ends every other thread that asks
 // for its lock with pthread_exit, which unwinds the thread's stack; where that passes a C++ destructor, the process
-// dies of "terminate called without an active exception". PyTorch's autograd threads do ask: they drop the last graph of
-// a backward pass a moment after the main thread has gone on, and on this card, where nothing takes time, it may have
-// gone on to its end. So such a thread stops where it is, as Python 3.14 has it, and the process ends without it.
+// dies of "terminate called without an active exception". PyTorch's autograd threads do ask: they drop the last graph
+// of a backward pass a moment after the main thread has gone on, and on this card, where nothing takes time, it may
+// have gone on to its end. So such a thread stops where it is, as Python 3.14 has it, and the process ends without it.
 #include "card.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static bool python_ends(void) {
-  int (*ends)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsFinalizing");                      // from 3.13 on
+  int (*ends)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsFinalizing");   // from 3.13 on
   if (!ends) ends = (int (*)(void))dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
   return ends && ends();
 }

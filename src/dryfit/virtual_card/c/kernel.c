@@ -42,8 +42,8 @@ EXPORT int cudaGetFuncBySymbol(void **kernel, const void *function) { return sam
 // Compiled code is not looked into: every kernel has these, which leave its launch as its author planned it.
 enum { KERNEL_THREADS = 1024, KERNEL_REGISTERS = 32 };
 
-// For which capability a kernel was compiled: PyTorch's releases have these, and a card runs the newest that it can. CUB
-// looks its tuning up by this number, and fails where its library was not compiled for it.
+// For which capability a kernel was compiled: PyTorch's releases have these, and a card runs the newest that it can.
+// CUB looks its tuning up by this number, and fails where its library was not compiled for it.
 static int compiled_for(void) {
   static const int built[] = {50, 60, 70, 75, 80, 86, 90, 100, 120};
   int newest = built[0];
@@ -67,7 +67,8 @@ EXPORT int cuFuncGetAttribute(int *value, int attribute, void *function) {
   switch (attribute) {
     case MAX_THREADS_PER_BLOCK: *value = KERNEL_THREADS; break;
     case NUM_REGS: *value = KERNEL_REGISTERS; break;
-    case PTX_VERSION: case BINARY_VERSION: *value = compiled_for(); break;
+    case PTX_VERSION:
+    case BINARY_VERSION: *value = compiled_for(); break;
     default: *value = 0;
   }
   return OK;
@@ -77,7 +78,8 @@ int active_blocks(int *blocks, int block_threads) {
   *blocks = block_threads > 0 && block_threads < card()->threads_per_sm ? card()->threads_per_sm / block_threads : 1;
   return OK;
 }
-EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared) {
+EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads,
+                                                         size_t shared) {
   return active_blocks(blocks, threads);
 }
 EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,

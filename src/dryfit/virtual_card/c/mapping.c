@@ -1,10 +1,11 @@
-// Virtual memory management, which expandable segments use: a range of addresses, physical memory, and the mapping of one
-// onto the other. Physical memory counts as used from cuMemCreate until its handle and its last mapping are gone.
+// Virtual memory management, which expandable segments use: a range of addresses, physical memory, and the mapping of
+// one onto the other. Physical memory counts as used from cuMemCreate until its handle and its last mapping are gone.
 #include "card.h"
 
 #include <sys/mman.h>
 
-static Ranges physical;   // `base` is the handle, `link` counts what holds the memory: the handle itself and its mappings
+static Ranges
+    physical;   // `base` is the handle, `link` counts what holds the memory: the handle itself and its mappings
 
 EXPORT int cuMemGetAllocationGranularity(size_t *granularity, const void *properties, int which) {
   *granularity = DEVICE_PAGE;
@@ -68,8 +69,9 @@ EXPORT int cuMemMap(uint64_t base, size_t size, size_t offset, uint64_t handle, 
   bool fits = i >= 0 && offset + size <= physical.at[i].size && find_range(&device_ranges, base) < 0;
   if (fits) {
     physical.at[i].link++;
-    insert_range(&device_ranges, (Range){.base = base, .size = size, .device = physical.at[i].device,
-                                         .kind = BY_MAPPING, .link = handle});
+    insert_range(
+        &device_ranges,
+        (Range){.base = base, .size = size, .device = physical.at[i].device, .kind = BY_MAPPING, .link = handle});
   }
   unlock_card();
   return fits ? OK : INVALID_VALUE;

@@ -129,7 +129,7 @@ EXPORT int cudaMemGetInfo(size_t *free, size_t *total) {
   return OK;
 }
 
-// ---- the asynchronous pool (PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync) ------------------------------------------
+// ---- the asynchronous pool (PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync) ----------------------------------------
 static int pool_device(const void *pool) {
   size_t index = ((uintptr_t)pool - (uintptr_t)pools) / sizeof pools[0];
   return index < MAX_DEVICES ? (int)index : current_device();
@@ -184,7 +184,7 @@ EXPORT int cudaMemPoolTrimTo(void *pool, size_t keep) {
   return OK;
 }
 
-// ---- pinned host memory: pages that large copies never touch, so it costs nothing --------------------------------------
+// ---- pinned host memory: pages that large copies never touch, so it costs nothing -----------------------------------
 int pinned_allocate(void **out, size_t size) {
   size_t mapped = ROUND_UP(size ? size : 1, HOST_PAGE);
   void *p = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -230,7 +230,7 @@ bool owns_pages(const void *p) {   // may their contents be dropped?
   return ours;
 }
 
-// ---- what a pointer points to -----------------------------------------------------------------------------------------
+// ---- what a pointer points to ---------------------------------------------------------------------------------------
 int kind_of_memory(const void *p, Range *range) {
   int kind = MEMORY_PAGEABLE;
   *range = (Range){.base = (uintptr_t)p, .device = current_device()};
@@ -266,7 +266,7 @@ EXPORT int cudaPointerGetAttributes(void *out, const void *p) {
   return OK;
 }
 
-// ---- memory of another process: its size is known, its bytes are not -----------------------------------------------------
+// ---- memory of another process: its size is known, its bytes are not ------------------------------------------------
 typedef struct {
   uintptr_t base;
   size_t size;

@@ -1,6 +1,6 @@
-// NCCL. A process alone (alone=1, as `--world N` makes it) is one rank of a world whose other ranks hold the same values
-// and make the same calls. Otherwise the other ranks are real processes on this host, and payloads up to 64 KiB pass
-// between them, so that scripts agree with each other; larger ones are never looked at.
+// NCCL. A process alone (alone=1, as `--world N` makes it) is one rank of a world whose other ranks hold the same
+// values and make the same calls. Otherwise the other ranks are real processes on this host, and payloads up to 64 KiB
+// pass between them, so that scripts agree with each other; larger ones are never looked at.
 #include "card.h"
 #include "ranks.h"
 
@@ -10,7 +10,21 @@
 #include <sys/random.h>
 
 enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5, REMOTE_ERROR = 6 };   // ncclResult_t
-enum { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, TYPES };
+enum {
+  INT8,
+  UINT8,
+  INT32,
+  UINT32,
+  INT64,
+  UINT64,
+  FLOAT16,
+  FLOAT32,
+  FLOAT64,
+  BFLOAT16,
+  FLOAT8_E4M3,
+  FLOAT8_E5M2,
+  TYPES
+};
 static const size_t type_bytes[TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
 typedef struct {
@@ -22,11 +36,12 @@ typedef struct {
   char bytes[128];
 } UniqueId;   // passed by value
 
-// ---- communicators --------------------------------------------------------------------------------------------------------
+// ---- communicators --------------------------------------------------------------------------------------------------
 static int join(Comm **out, int ranks, int rank, uint64_t key) {
   Comm *comm = calloc(1, sizeof *comm);
   if (!comm) return SYSTEM_ERROR;
   *comm = (Comm){.ranks = ranks, .rank = rank, .device = current_device(), .key = key};
+  if (ranks > 1) UNFAITHFUL("ncclCommInitRank(buffers)");   // NCCL takes memory for its channels; how much it won't say
   bool alone = card()->alone || !key || ranks < 2;
   if (!alone && !(comm->world = meet(key, ranks, rank))) {
     free(comm);
@@ -44,7 +59,9 @@ EXPORT int ncclGetUniqueId(UniqueId *id) {
   memset(id, 0, sizeof *id);
   return getrandom(id, sizeof(uint64_t), 0) == sizeof(uint64_t) ? OK : SYSTEM_ERROR;
 }
-EXPORT int ncclCommInitRank(Comm **comm, int ranks, UniqueId id, int rank) { return join(comm, ranks, rank, key_of(&id)); }
+EXPORT int ncclCommInitRank(Comm **comm, int ranks, UniqueId id, int rank) {
+  return join(comm, ranks, rank, key_of(&id));
+}
 EXPORT int ncclCommInitRankConfig(Comm **comm, int ranks, UniqueId id, int rank, void *config) {
   return join(comm, ranks, rank, key_of(&id));
 }
@@ -100,7 +117,8 @@ EXPORT int ncclCommGetAsyncError(Comm *comm, int *error) {
   return OK;
 }
 static int no_elastic_worlds(const char *call) {
-  fail("%s changes a running NCCL world, which the virtual card cannot do; start the program with its final ranks.", call);
+  fail("%s changes a running NCCL world, which the virtual card cannot do; start the program with its final ranks.",
+       call);
   return INVALID_USAGE;
 }
 EXPORT int ncclCommShrink(Comm *from, int *excluded, int count, Comm **comm, void *config, int flags) {
@@ -131,7 +149,7 @@ EXPORT const char *ncclGetErrorString(int status) {
 }
 EXPORT const char *ncclGetLastError(Comm *comm) { return last_failure(); }
 
-// ---- what every rank brought to a collective call ---------------------------------------------------------------------------
+// ---- what every rank brought to a collective call -------------------------------------------------------------------
 typedef struct {
   const char *at;   // NULL: too much to pass, nobody knows
   size_t stride;    // 0: alone, and everybody brought the same
@@ -148,7 +166,7 @@ static int gather_parts(Comm *comm, const void *mine, size_t bytes, Parts *parts
 }
 static const char *part_of(const Parts *parts, int rank) { return parts->at + (size_t)rank * parts->stride; }
 
-// ---- reductions -------------------------------------------------------------------------------------------------------------
+// ---- reductions -----------------------------------------------------------------------------------------------------
 enum { SUM, PRODUCT, MAXIMUM, MINIMUM, AVERAGE, FIRST_CUSTOM };   // ncclRedOp_t
 #define MAX_CUSTOM 64
 static double custom_scale[MAX_CUSTOM];
@@ -188,21 +206,25 @@ static uint16_t float_to_half(float f, int type) {   // to nearest, ties to even
   return sign | (uint16_t)((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }
 
-#define COMBINE(type, v, w) (op == PRODUCT ? (type)((v) * (w)) : op == MAXIMUM ? ((w) > (v) ? (w) : (v)) \
-                             : op == MINIMUM ? ((w) < (v) ? (w) : (v)) : (type)((v) + (w)))
-#define REDUCE(type)                                                    \
-  for (size_t i = 0; i < n; i++) {                                      \
-    type v, w;                                                          \
-    memcpy(&v, part_of(parts, 0) + skip + i * sizeof v, sizeof v);      \
-    for (int r = 1; r < ranks; r++) {                                   \
-      memcpy(&w, part_of(parts, r) + skip + i * sizeof w, sizeof w);    \
-      v = COMBINE(type, v, w);                                          \
-    }                                                                   \
-    if (op == AVERAGE) v = (type)(v / (type)ranks);                     \
-    if (op >= FIRST_CUSTOM) v = (type)((double)v * scale);              \
-    memcpy((char *)out + i * sizeof v, &v, sizeof v);                   \
+#define COMBINE(type, v, w)                  \
+  (op == PRODUCT   ? (type)((v) * (w))       \
+   : op == MAXIMUM ? ((w) > (v) ? (w) : (v)) \
+   : op == MINIMUM ? ((w) < (v) ? (w) : (v)) \
+                   : (type)((v) + (w)))
+#define REDUCE(type)                                                 \
+  for (size_t i = 0; i < n; i++) {                                   \
+    type v, w;                                                       \
+    memcpy(&v, part_of(parts, 0) + skip + i * sizeof v, sizeof v);   \
+    for (int r = 1; r < ranks; r++) {                                \
+      memcpy(&w, part_of(parts, r) + skip + i * sizeof w, sizeof w); \
+      v = COMBINE(type, v, w);                                       \
+    }                                                                \
+    if (op == AVERAGE) v = (type)(v / (type)ranks);                  \
+    if (op >= FIRST_CUSTOM) v = (type)((double)v * scale);           \
+    memcpy((char *)out + i * sizeof v, &v, sizeof v);                \
   }
-static void reduce_half(const Parts *parts, size_t skip, char *out, size_t n, int type, int op, int ranks, double scale) {
+static void reduce_half(const Parts *parts, size_t skip, char *out, size_t n, int type, int op, int ranks,
+                        double scale) {
   for (size_t i = 0; i < n; i++) {
     float v = 0, w;
     for (int r = 0; r < ranks; r++) {
@@ -228,7 +250,8 @@ static void reduce(const Parts *parts, size_t skip, void *out, size_t n, int typ
     case UINT64: REDUCE(uint64_t) break;
     case FLOAT32: REDUCE(float) break;
     case FLOAT64: REDUCE(double) break;
-    case FLOAT16: case BFLOAT16: reduce_half(parts, skip, out, n, type, op, ranks, scale); break;
+    case FLOAT16:
+    case BFLOAT16: reduce_half(parts, skip, out, n, type, op, ranks, scale); break;
     default: memmove(out, part_of(parts, 0) + skip, n * type_bytes[type]);   // 8-bit floats: rank 0's values
   }
 }
@@ -251,7 +274,7 @@ EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *scalar, int type, int r
   return OK;
 }
 
-// ---- collective calls ---------------------------------------------------------------------------------------------------------
+// ---- collective calls -----------------------------------------------------------------------------------------------
 EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
   Parts parts;
   int status = gather_parts(comm, in, n * type_bytes[type], &parts);
@@ -301,7 +324,7 @@ EXPORT int ncclBcast(void *data, size_t n, int type, int root, Comm *comm, void 
   return ncclBroadcast(data, data, n, type, root, comm, stream);
 }
 
-// ---- point to point: a group's sends and receipts all happen at its end, in whatever order they can ---------------------------
+// ---- point to point: a group's sends and receipts all happen at its end, in whatever order they can -----------------
 typedef struct {
   bool sends, done;
   void *buffer;
@@ -346,26 +369,25 @@ static bool waits_for_earlier(int index) {   // messages between two ranks keep 
   }
   return false;
 }
+static bool attempt(Transfer *it) {   // whether it is done
+  World *world = it->comm->world;
+  if (!world && !it->sends) receive_alone(it);
+  if (!world || it->bytes > PAYLOAD) return true;
+  return it->sends ? try_post(world, it->peer, it->buffer, it->bytes)
+                   : try_collect(world, it->peer, it->buffer, it->bytes);
+}
 static int run_group(void) {
-  Patience patience = {0};
-  for (;;) {
-    int left = 0;
+  for (Patience patience = {0};;) {
+    Transfer *first_left = NULL;
     for (int i = 0; i < group.count; i++) {
       Transfer *it = &group.at[i];
-      if (it->done || waits_for_earlier(i)) {
-        if (!it->done && !left) left = i + 1;
-        continue;
-      }
-      World *world = it->comm->world;
-      if (!world && !it->sends) receive_alone(it);
-      if (!world || it->bytes > PAYLOAD) it->done = true;
-      else it->done = it->sends ? try_post(world, it->peer, it->buffer, it->bytes) : try_collect(world, it->peer, it->buffer, it->bytes);
+      if (it->done) continue;
+      it->done = !waits_for_earlier(i) && attempt(it);
       if (it->done) patience = (Patience){0};
-      else if (!left) left = i + 1;
+      else if (!first_left) first_left = it;
     }
-    if (!left) return OK;
-    Transfer *first = &group.at[left - 1];
-    if (!keep_waiting(&patience, first->comm->world, first->peer)) return REMOTE_ERROR;
+    if (!first_left) return OK;
+    if (!keep_waiting(&patience, first_left->comm->world, first_left->peer)) return REMOTE_ERROR;
   }
 }
 EXPORT int ncclGroupStart(void) {
@@ -391,24 +413,24 @@ EXPORT int ncclSend(const void *in, size_t n, int type, int peer, Comm *comm, vo
 EXPORT int ncclRecv(void *out, size_t n, int type, int peer, Comm *comm, void *stream) {
   return transfer(false, out, n * type_bytes[type], peer, comm);
 }
+static int add_parts(bool sends, void *buffer, size_t bytes, Comm *comm) {   // one after the other, one for each rank
+  int status = OK;
+  for (int r = 0; r < comm->ranks && status == OK; r++)
+    status = add_transfer((Transfer){
+        .sends = sends, .buffer = (char *)buffer + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
+  return status;
+}
 EXPORT int ncclAlltoAll(const void *in, void *out, size_t n, int type, Comm *comm, void *stream) {
   size_t bytes = n * type_bytes[type];
-  int status = OK;
   ncclGroupStart();
-  for (int r = 0; r < comm->ranks && status == OK; r++) {
-    status = add_transfer((Transfer){.sends = true, .buffer = (char *)(uintptr_t)in + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
-    if (status == OK) status = add_transfer((Transfer){.buffer = (char *)out + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
-  }
+  int sent = add_parts(true, (void *)(uintptr_t)in, bytes, comm), received = add_parts(false, out, bytes, comm);
   int ended = ncclGroupEnd();
-  return status != OK ? status : ended;
+  return sent != OK ? sent : received != OK ? received : ended;
 }
 EXPORT int ncclScatter(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
   size_t bytes = n * type_bytes[type];
-  int status = OK;
   ncclGroupStart();
-  for (int r = 0; comm->rank == root && r < comm->ranks && status == OK; r++)
-    status = add_transfer((Transfer){.sends = true, .buffer = (char *)(uintptr_t)in + (size_t)r * bytes, .bytes = bytes, .peer = r, .comm = comm});
-  if (status == OK) status = add_transfer((Transfer){.buffer = out, .bytes = bytes, .peer = root, .comm = comm});
-  int ended = ncclGroupEnd();
-  return status != OK ? status : ended;
+  int sent = comm->rank == root ? add_parts(true, (void *)(uintptr_t)in, bytes, comm) : OK;
+  int received = ncclRecv(out, n, type, root, comm, stream), ended = ncclGroupEnd();
+  return sent != OK ? sent : received != OK ? received : ended;
 }

@@ -35,9 +35,17 @@ EXPORT int nvmlSystemGetCudaDriverVersion(int *version) {
 }
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
 
-// NVML does not follow CUDA_VISIBLE_DEVICES, and torch checks the indexes listed there against this count.
+// NVML does not follow CUDA_VISIBLE_DEVICES, of which any index will do here; torch checks each against this count.
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
-  *count = getenv("CUDA_VISIBLE_DEVICES") ? MAX_DEVICES : (unsigned)card()->count;
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  *count = (unsigned)card()->count;
+  while (visible && *visible) {
+    char *end;
+    unsigned long index = strtoul(visible, &end, 10);
+    if (end != visible && index < MAX_DEVICES && index >= *count) *count = (unsigned)index + 1;
+    visible = strchr(end, ',');
+    if (visible) visible++;
+  }
   return OK;
 }
 EXPORT int nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
@@ -95,7 +103,7 @@ EXPORT int nvmlDeviceGetPciInfo_v3(const void *handle, void *out) {
   return OK;
 }
 
-// ---- memory and use ---------------------------------------------------------------------------------------------------
+// ---- memory and use -------------------------------------------------------------------------------------------------
 EXPORT int nvmlDeviceGetMemoryInfo(const void *handle, void *out) {
   struct {
     unsigned long long total, free, used;
@@ -145,9 +153,12 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses(const void *handle, unsigned *co
   return OK;
 }
 
-// ---- links between cards: none ------------------------------------------------------------------------------------------
+// ---- links between cards: none --------------------------------------------------------------------------------------
 EXPORT int nvmlDeviceGetGpuFabricInfoV(const void *handle, unsigned char *info) {
-  enum { STATE_AT = 28, FABRIC_NOT_SUPPORTED = 0 };   // nvmlGpuFabricInfoV_t: version, cluster UUID, status, clique, state
+  enum {
+    STATE_AT = 28,
+    FABRIC_NOT_SUPPORTED = 0
+  };   // nvmlGpuFabricInfoV_t: version, cluster UUID, status, clique, state
   info[STATE_AT] = FABRIC_NOT_SUPPORTED;
   return OK;
 }

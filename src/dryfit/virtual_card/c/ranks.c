@@ -1,6 +1,6 @@
-// Real ranks on one host. They meet at a socket without a file (Linux's abstract names), where rank 0 hands each of them
-// the same piece of anonymous shared memory: whoever crashes, nothing stays behind. No wait is for ever: it ends when the
-// other process has ended, or after `wait_seconds`, and says which rank did not come.
+// Real ranks on one host. They meet at a socket without a file (Linux's abstract names), where rank 0 hands each of
+// them the same piece of anonymous shared memory: whoever crashes, nothing stays behind. No wait is for ever: it ends
+// when the other process has ended, or after `wait_seconds`, and says which rank did not come.
 #include "card.h"
 #include "ranks.h"
 
@@ -40,7 +40,7 @@ struct World {
   Box *boxes;    // [from][to]
 };
 
-// ---- words for a wait that failed ---------------------------------------------------------------------------------------
+// ---- words for a wait that failed -----------------------------------------------------------------------------------
 static _Thread_local char failure[400];
 const char *last_failure(void) { return failure; }
 void fail(const char *format, ...) {
@@ -89,15 +89,16 @@ bool keep_waiting(Patience *patience, const World *world, int peer) {
   }
   patience->ended = has_ended(world, peer);
   if (time - patience->began > card()->wait_seconds) {
-    fail("rank %d of %d has waited %d seconds for rank %d to take part in a collective call. Either the ranks make "
-         "different calls, or that rank is busy: then raise wait_seconds in DRYFIT_VIRTUAL_CARD.",
-         world->rank, world->ranks, card()->wait_seconds, peer);
+    fail(
+        "rank %d of %d has waited %d seconds for rank %d to take part in a collective call. Either the ranks make "
+        "different calls, or that rank is busy: then raise wait_seconds in DRYFIT_VIRTUAL_CARD.",
+        world->rank, world->ranks, card()->wait_seconds, peer);
     return false;
   }
   return true;
 }
 
-// ---- meeting ------------------------------------------------------------------------------------------------------------
+// ---- meeting --------------------------------------------------------------------------------------------------------
 static socklen_t address_of(uint64_t key, struct sockaddr_un *address) {
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};   // a name that begins with a zero byte has no file
   int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "dryfit-%016llx", (unsigned long long)key);
@@ -111,7 +112,8 @@ static bool send_memory(int to, int memory) {
   } control = {0};
   char byte = 0;
   struct iovec data = {&byte, 1};
-  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  struct msghdr message = {
+      .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   struct cmsghdr *part = CMSG_FIRSTHDR(&message);
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
@@ -126,7 +128,8 @@ static int receive_memory(int from) {
   } control = {0};
   char byte;
   struct iovec data = {&byte, 1};
-  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  struct msghdr message = {
+      .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
   struct cmsghdr *part = CMSG_FIRSTHDR(&message);
   int memory = -1;
@@ -148,10 +151,12 @@ static void say_who_is_missing(const int *guests, int ranks) {
   char missing[160] = "";
   size_t length = 0;
   for (int r = 1; r < ranks && length < sizeof missing - 16; r++)
-    if (guests[r] < 0) length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d", length ? ", " : "", r);
-  fail("rank 0 of %d has waited %d seconds for the other ranks of an NCCL communicator; missing: %s. Every rank has to "
-       "run on this host. One process that plays its rank alone needs alone=1 in DRYFIT_VIRTUAL_CARD.",
-       ranks, card()->wait_seconds, missing);
+    if (guests[r] < 0)
+      length += (size_t)snprintf(missing + length, sizeof missing - length, "%s%d", length ? ", " : "", r);
+  fail(
+      "rank 0 of %d has waited %d seconds for the other ranks of an NCCL communicator; missing: %s. Every rank has to "
+      "run on this host. One process that plays its rank alone needs alone=1 in DRYFIT_VIRTUAL_CARD.",
+      ranks, card()->wait_seconds, missing);
 }
 
 // Rank 0 waits for all others, and then gives each the memory.
@@ -190,9 +195,10 @@ static int join_meeting(uint64_t key, int ranks, int rank) {
   int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), memory = -1;
   while (connect(door, (struct sockaddr *)&address, length)) {   // rank 0 may come later
     if (now() > until) {
-      fail("rank %d of %d has waited %d seconds for rank 0 of an NCCL communicator. Every rank has to run on this host. "
-           "One process that plays its rank alone needs alone=1 in DRYFIT_VIRTUAL_CARD.",
-           rank, ranks, card()->wait_seconds);
+      fail(
+          "rank %d of %d has waited %d seconds for rank 0 of an NCCL communicator. Every rank has to run on this host. "
+          "One process that plays its rank alone needs alone=1 in DRYFIT_VIRTUAL_CARD.",
+          rank, ranks, card()->wait_seconds);
       close(door);
       return -1;
     }
@@ -201,8 +207,10 @@ static int join_meeting(uint64_t key, int ranks, int rank) {
   bool answered = send(door, &rank, sizeof rank, MSG_NOSIGNAL) == sizeof rank && readable(door, until + 5);
   if (answered) memory = receive_memory(door);
   if (memory < 0)
-    fail("rank %d of %d joined an NCCL communicator that rank 0 then gave up or left; look at rank 0's output for the "
-         "reason.", rank, ranks);
+    fail(
+        "rank %d of %d joined an NCCL communicator that rank 0 then gave up or left; look at rank 0's output for the "
+        "reason.",
+        rank, ranks);
   close(door);
   return memory;
 }
@@ -220,7 +228,12 @@ World *meet(uint64_t key, int ranks, int rank) {
     free(world);
     return NULL;
   }
-  *world = (World){.ranks = ranks, .rank = rank, .bytes = bytes, .memory = p, .seats = (Seat *)p, .slots = p + seats,
+  *world = (World){.ranks = ranks,
+                   .rank = rank,
+                   .bytes = bytes,
+                   .memory = p,
+                   .seats = (Seat *)p,
+                   .slots = p + seats,
                    .boxes = (Box *)(p + seats + slots)};
   atomic_store(&world->seats[rank].pid, (int)getpid());
   return world;
@@ -231,7 +244,7 @@ void leave(World *world) {
   free(world);
 }
 
-// ---- passing ------------------------------------------------------------------------------------------------------------
+// ---- passing --------------------------------------------------------------------------------------------------------
 const char *exchange(World *world, const void *mine, size_t n) {
   if (n > PAYLOAD) return NULL;
   long turn = ++world->turn;

@@ -49,10 +49,15 @@ EXPORT int cudaDeviceGetPCIBusId(char *text, int room, int device) {
 // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 static size_t shared_per_block_optin(void) {
   switch (card()->sm) {
-    case 70: case 72: return 96 * KIB;
+    case 70:
+    case 72: return 96 * KIB;
     case 75: return 64 * KIB;
-    case 80: case 87: return 163 * KIB;
-    case 86: case 89: case 120: case 121: return 99 * KIB;
+    case 80:
+    case 87: return 163 * KIB;
+    case 86:
+    case 89:
+    case 120:
+    case 121: return 99 * KIB;
     default: return card()->sm >= 90 ? 227 * KIB : 48 * KIB;
   }
 }
@@ -60,21 +65,72 @@ static size_t reserved_shared_per_block(void) { return card()->sm >= 80 ? KIB : 
 static size_t shared_per_sm(void) { return shared_per_block_optin() + reserved_shared_per_block(); }
 static int blocks_per_sm(void) {
   switch (card()->sm) {
-    case 75: case 86: case 87: return 16;
-    case 89: case 120: case 121: return 24;
+    case 75:
+    case 86:
+    case 87: return 16;
+    case 89:
+    case 120:
+    case 121: return 24;
     default: return 32;
   }
 }
 
-// ---- cudaDeviceProp, as byte offsets: CUDA 12 and 13 differ from multiProcessorCount on -------------------------------
+// ---- cudaDeviceProp, as byte offsets: CUDA 12 and 13 differ from multiProcessorCount on -----------------------------
 typedef struct {
-  int size, sms, can_map_host, concurrent_kernels, bus, copy_engines, unified, bus_width, l2, threads_per_sm, shared_per_sm,
-      registers_per_sm, managed, cooperative, shared_optin, blocks_per_sm, reserved_shared, pools;
+  int size, sms, can_map_host, concurrent_kernels, bus, copy_engines, unified, bus_width, l2, threads_per_sm,
+      shared_per_sm, registers_per_sm, managed, cooperative, shared_optin, blocks_per_sm, reserved_shared, pools;
 } Layout;
-static const Layout cuda12 = {1032, 388, 400, 576, 584, 600, 604, 612, 616, 624, 640, 648, 652, 688, 696, 712, 720, 744};
-static const Layout cuda13 = {1008, 384, 392, 560, 568, 584, 588, 592, 596, 604, 624, 632, 636, 668, 672, 688, 696, 720};
-enum { UUID = 256, TOTAL = 288, SHARED_PER_BLOCK = 296, REGISTERS = 304, WARP = 308, PITCH = 312, BLOCK_THREADS = 320,
-       BLOCK_SHAPE = 324, GRID_SHAPE = 336, CONSTANT = 352, MAJOR = 360, MINOR = 364, ALIGNMENT = 368 };
+static const Layout cuda12 = {.size = 1032,
+                              .sms = 388,
+                              .can_map_host = 400,
+                              .concurrent_kernels = 576,
+                              .bus = 584,
+                              .copy_engines = 600,
+                              .unified = 604,
+                              .bus_width = 612,
+                              .l2 = 616,
+                              .threads_per_sm = 624,
+                              .shared_per_sm = 640,
+                              .registers_per_sm = 648,
+                              .managed = 652,
+                              .cooperative = 688,
+                              .shared_optin = 696,
+                              .blocks_per_sm = 712,
+                              .reserved_shared = 720,
+                              .pools = 744};
+static const Layout cuda13 = {.size = 1008,
+                              .sms = 384,
+                              .can_map_host = 392,
+                              .concurrent_kernels = 560,
+                              .bus = 568,
+                              .copy_engines = 584,
+                              .unified = 588,
+                              .bus_width = 592,
+                              .l2 = 596,
+                              .threads_per_sm = 604,
+                              .shared_per_sm = 624,
+                              .registers_per_sm = 632,
+                              .managed = 636,
+                              .cooperative = 668,
+                              .shared_optin = 672,
+                              .blocks_per_sm = 688,
+                              .reserved_shared = 696,
+                              .pools = 720};
+enum {
+  UUID = 256,
+  TOTAL = 288,
+  SHARED_PER_BLOCK = 296,
+  REGISTERS = 304,
+  WARP = 308,
+  PITCH = 312,
+  BLOCK_THREADS = 320,
+  BLOCK_SHAPE = 324,
+  GRID_SHAPE = 336,
+  CONSTANT = 352,
+  MAJOR = 360,
+  MINOR = 364,
+  ALIGNMENT = 368
+};
 
 static void put_int(char *at, int value) { memcpy(at, &value, sizeof value); }
 static void put_size(char *at, size_t value) { memcpy(at, &value, sizeof value); }
@@ -120,7 +176,8 @@ EXPORT int cudaGetDeviceProperties(char *p, int device) {
   return properties(p, device, card()->cuda == 12 ? &cuda12 : &cuda13);
 }
 
-// ---- attributes: the runtime and the driver number them alike ---------------------------------------------------------
+// ---- attributes: the runtime and the driver number them alike -------------------------------------------------------
+// clang-format off
 int device_attribute(int *value, int attribute, int device) {
   switch (attribute) {
     case 1: case 2: case 3: *value = 1024; break;                           // threads of a block, and its shape
@@ -150,12 +207,12 @@ int device_attribute(int *value, int attribute, int device) {
     case 111: *value = (int)reserved_shared_per_block(); break;
     case 120: *value = card()->sm >= 90; break;                             // clusters
     case 15: case 19: case 31: case 41: case 78: case 79: case 80: case 83: case 89: case 90: case 91: case 95: case 99:
-    case 115: case 125:                                                     // copies overlap, host memory maps, pools, ...
-    case 102: case 103: *value = 1; break;                                  // memory can be mapped, and its handle passed on
+    case 115: case 125:                                                     // copies overlap, memory maps, pools, ...
+    case 102: case 103: *value = 1; break;                                  // mapping, and passing a handle on
     // What sends torch down its ordinary paths: no kernel time-out, not integrated, default compute mode, no ECC, no
     // fabric handles, no multicast, no RDMA, one NUMA node, no pageable access from the card.
-    case 17: case 18: case 20: case 32: case 34: case 35: case 50: case 84: case 85: case 86: case 88: case 98: case 100:
-    case 101: case 104: case 105: case 116: case 117: case 118: case 119: case 124: case 126: case 128:
+    case 17: case 18: case 20: case 32: case 34: case 35: case 50: case 84: case 85: case 86: case 88: case 98:
+    case 100: case 101: case 104: case 105: case 116: case 117: case 118: case 119: case 124: case 126: case 128:
     case 130: case 131: case 132: case 133: case 134: *value = 0; break;
     default:
       UNFAITHFUL("cudaDeviceGetAttribute");
@@ -163,11 +220,12 @@ int device_attribute(int *value, int attribute, int device) {
   }
   return OK;
 }
+// clang-format on
 EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device) {
   return device_attribute(value, attribute, device);
 }
 
-// ---- errors -----------------------------------------------------------------------------------------------------------
+// ---- errors ---------------------------------------------------------------------------------------------------------
 const char *error_text(int status) {
   switch (status) {
     case OK: return "no error";

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-// ---- streams: the handle is a number with the stream's priority in its low bits, so a stale one harms nobody ----------
+// ---- streams: the handle is a number with the stream's priority in its low bits, so a stale one harms nobody --------
 #define PRIORITY_BITS 7
 #define NON_BLOCKING 8
 #define GREATEST_PRIORITY (-5)
@@ -41,7 +41,7 @@ EXPORT int cudaStreamGetDevice(void *stream, int *device) {
   return OK;
 }
 
-// ---- capture: which streams and events take part in which; it spreads along the waits for events ----------------------
+// ---- capture: which streams and events take part in which; it spreads along the waits for events --------------------
 enum { CAPTURE_GLOBAL, CAPTURE_THREAD, CAPTURE_RELAXED };   // cudaStreamCaptureMode
 typedef struct {
   const void *who;
@@ -81,9 +81,10 @@ static bool thread_may_wait(void) {   // is there no capture that forbids this t
   if (!member_count || thread_mode == CAPTURE_RELAXED) return true;
   bool may = true;
   pthread_mutex_lock(&mutex);
-  for (int i = 0; i < member_count; i++)
-    if (members[i].mode == CAPTURE_GLOBAL || (members[i].mode == CAPTURE_THREAD && pthread_equal(members[i].thread, pthread_self())))
-      may = false;
+  for (int i = 0; i < member_count; i++) {
+    bool mine = pthread_equal(members[i].thread, pthread_self());
+    if (members[i].mode == CAPTURE_GLOBAL || (members[i].mode == CAPTURE_THREAD && mine)) may = false;
+  }
   pthread_mutex_unlock(&mutex);
   return may;
 }
