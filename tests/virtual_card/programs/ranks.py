@@ -7,6 +7,8 @@ import sys
 import torch
 import torch.distributed as dist
 
+from dryfit.virtual_card import calls
+
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 if "alone" in sys.argv:  # alone: the other ranks' half of the meeting is made up, as rehearsals do it
 
@@ -91,6 +93,11 @@ if sys.argv[1:2] == ["objects"]:
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512).cuda())
 model(torch.randn(4, 512, device="cuda")).sum().backward()
 dist.barrier()
+if "alone" in sys.argv:  # a neighbour that is not there
+    t = on_card(5)
+    dist.recv(t, src=(rank + 1) % world)
+    said["from_nobody"] = t.item()
+    said["unfaithful"] = calls.unfaithful_calls()
 print(json.dumps(said), flush=True)
 if sys.argv[1:2] != ["abrupt"]:
     dist.destroy_process_group()
