@@ -194,7 +194,7 @@ def operator_library(namespace: str) -> Any:
     """A library in which kernels of our own can be given to the operators of a namespace, for as long as it lives."""
     import torch
 
-    return torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+    return torch.library.Library(namespace, "IMPL")
 
 
 def computed_kernels() -> Callable[[str, str], Callable[..., Any]] | None:
