@@ -34,6 +34,8 @@ def test_torch_sees_the_card(device: dict[str, Any]) -> None:
 def test_shared_memory_follows_from_the_compute_capability(device: dict[str, Any]) -> None:
     # CUDA C++ Programming Guide: 100 KiB for a multiprocessor of 8.9, of which a block gets all but 1 KiB
     assert (device["shared_per_block"], device["shared_per_sm"]) == (99 * 1024, 100 * 1024)
+    assert device["shared_optin_of_properties"] == device["shared_per_block"]
+    assert device["shared_per_sm_of_properties"] == device["shared_per_sm"]
 
 
 def test_nvml_sees_the_same_card_and_what_the_context_took(device: dict[str, Any]) -> None:

@@ -22,6 +22,12 @@ def workspaces() -> list[int]:
     return sorted({e["size"] for e in events if e["action"] == "alloc" and e["size"] > 1 << 20})
 
 
+def attribute(number: int) -> int:
+    value = ctypes.c_int()
+    assert ctypes.CDLL(None).cudaDeviceGetAttribute(ctypes.byref(value), number, 0) == 0
+    return value.value
+
+
 def nvml() -> dict[str, object]:
     library = ctypes.CDLL("libnvidia-ml.so.1")
     library.nvmlInit_v2()
@@ -43,10 +49,13 @@ print(
             "sms": p.multi_processor_count,
             "threads_per_sm": p.max_threads_per_multi_processor,
             "l2": p.L2_cache_size,
-            "shared_per_block": p.shared_memory_per_block_optin,
-            "shared_per_sm": p.shared_memory_per_multiprocessor,
-            "warp": p.warp_size,
-            "registers": p.regs_per_multiprocessor,
+            "shared_per_block": attribute(97),
+            "shared_per_sm": attribute(81),
+            # Read from cudaDeviceProp where this torch shows it: its layout is another than the attribute's.
+            "shared_per_sm_of_properties": getattr(p, "shared_memory_per_multiprocessor", attribute(81)),
+            "shared_optin_of_properties": getattr(p, "shared_memory_per_block_optin", attribute(97)),
+            "warp": attribute(10),
+            "registers": attribute(82),
             "integrated": bool(p.is_integrated),
             "workspaces": workspaces(),
             "bf16": torch.cuda.is_bf16_supported(including_emulation=False),
