@@ -45,4 +45,5 @@ def _value(invention: Event) -> Unknown:
         file=invention["file"],
         line=invention["line"],
         source=invention["source"],
+        through=invention["through"],
     )

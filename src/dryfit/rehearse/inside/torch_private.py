@@ -5,6 +5,7 @@ torch may rename these in any release; a function here then changes, and nothing
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -83,10 +84,8 @@ def observe_out_of_memory(observe: Callable[[int, int, int, int], None]) -> None
     import torch
 
     def attach() -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # backend:cudaMallocAsync has no observers
             torch._C._cuda_attach_out_of_memory_observer(observe)
-        except RuntimeError:  # backend:cudaMallocAsync has no observers
-            pass
 
     torch.cuda._lazy_call(attach)
 
