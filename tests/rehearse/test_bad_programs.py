@@ -132,7 +132,8 @@ def test_nothing_is_left_running(project: Path) -> None:
     marker = f"dryfit-orphan-{os.getpid()}"
     (project / "train.py").write_text(
         "import subprocess, sys, torch\n"
-        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{marker}'], start_new_session=True)\n"
+        f"sleeper = [sys.executable, '-c', 'import time; time.sleep(600)', '{marker}']\n"
+        "subprocess.Popen(sleeper, start_new_session=True)\n"
         "raise SystemExit(0)\n"
     )
     subprocess.run([sys.executable, "-m", "dryfit", "run", "--gpu", "t4", "train.py"], cwd=project, capture_output=True)
