@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dryfit.errors import UsageError
-from dryfit.rehearse.command import command_line
+from dryfit.rehearse.command import command_line, devices_of
 
 
 def test_a_script_is_run_by_this_python(tmp_path: Path) -> None:
@@ -54,3 +54,19 @@ def test_what_cannot_be_run_is_said(words: list[str], sentence: str) -> None:
 def test_a_folder_without_a_main_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is a folder without a __main__\.py; name the script in it that trains"):
         command_line([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("words", "devices"),
+    [
+        (["train.py"], 1),
+        (["train.py", "--nproc-per-node", "8"], 1),
+        (["torchrun", "--nproc-per-node", "2", "train.py"], 2),
+        (["torchrun", "--nproc_per_node=8", "-m", "train"], 8),
+        (["torchrun", "--nproc-per-node", "auto", "train.py"], 1),
+        (["accelerate", "launch", "--num_processes", "4", "train.py", "--x", "1"], 4),
+        (["python", "-m", "torch.distributed.run", "--nproc-per-node=3", "train.py"], 3),
+    ],
+)
+def test_a_launcher_of_several_processes_needs_as_many_cards(words: list[str], devices: int) -> None:
+    assert devices_of(words) == devices

@@ -229,6 +229,7 @@ def test_torchrun_with_one_and_two_processes(rehearse: Any, project: Path) -> No
         _dedent("""
         import os, torch
         import torch.distributed as dist
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl")
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512).cuda())
         optimizer = torch.optim.AdamW(model.parameters())
@@ -243,6 +244,8 @@ def test_torchrun_with_one_and_two_processes(rehearse: Any, project: Path) -> No
         assert done.code == 0, done.stderr
         assert done.result["steps"] == 3
         assert len(done.result["processes"]) == processes
+        buffers = [u["what"] for u in done.result["unknowns"] if u["kind"] == "memory"]
+        assert buffers == ["buffers of NCCL, outside PyTorch's allocator"] * (processes > 1)
 
 
 def test_the_hooks_do_not_change_one_event_of_the_allocator(rehearse: Any, project: Path) -> None:

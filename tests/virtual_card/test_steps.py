@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import Card
 
-WORKSPACE = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE)"
+WORKSPACE = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of "
 
 
 def test_a_plain_training_step_is_answered_faithfully(card: Card) -> None:
@@ -15,12 +15,21 @@ def test_a_plain_training_step_is_answered_faithfully(card: Card) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("convolution", WORKSPACE), ("fft", "cufftXtMakePlanMany"), ("lstm", "cudnnGetRNNTempSpaceSizes")],
+    [
+        ("convolution", WORKSPACE + "a convolution"),
+        ("fft", "cufftXtMakePlanMany"),
+        ("lstm", "cudnnGetRNNTempSpaceSizes"),
+    ],
 )
 def test_sizes_that_only_the_library_knows_are_counted(card: Card, kind: str, name: str) -> None:
     counts = card.run("steps.py", kind).said
     assert set(counts) == {name}
     assert counts[name] >= 1
+
+
+def test_attention_of_cudnn_is_told_apart_from_convolutions(card: Card) -> None:
+    counts = card.run("steps.py", "attention", sm=90, sms=132).said
+    assert set(counts) == {WORKSPACE + "attention"}
 
 
 def test_capture_spreads_over_streams_and_forbids_waiting(card: Card) -> None:

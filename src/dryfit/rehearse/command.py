@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from dryfit.errors import UsageError
@@ -55,3 +58,16 @@ def _is_a_command(path: Path) -> bool:
 def search_path() -> str:
     """Where commands are looked for, as if this Python's environment were activated."""
     return os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))  # noqa: PTH120
+
+
+def devices_of(words: Sequence[str]) -> int:
+    """How many cards a launcher's own words ask for: the number of processes it starts here, 1 without a launcher.
+
+    >>> devices_of(["torchrun", "--nproc-per-node=4", "train.py"]), devices_of(["train.py", "--num_processes", "8"])
+    (4, 1)
+
+    A number as torchrun or `accelerate launch` write it, before the script; "auto" and "gpu" come to 1.
+    """
+    before_script = list(itertools.takewhile(lambda word: not word.endswith(".py"), words))
+    found = re.search(r"--(?:nproc[-_]per[-_]node|num[-_]processes)[= ](\d+)(?: |$)", " ".join(before_script) + " ")
+    return int(found[1]) if found else 1

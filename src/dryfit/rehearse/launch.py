@@ -12,7 +12,7 @@ from dryfit.errors import UsageError
 from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import assemble
 from dryfit.rehearse.child import Request, run_once
-from dryfit.rehearse.command import command_line
+from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.result import Result
 from dryfit.virtual_card import installed_torch
@@ -62,7 +62,7 @@ def rehearse(
         quiet=quiet,
         progress=progress,
     )
-    settings = settings_of(card, address_order=address_order)
+    settings = settings_of(card, address_order=address_order, count=devices_of(program))
     result = assemble(run_once(request, settings), card, card_was_named=named)
     other_outside_bytes = settle.needs(result, card)
     if other_outside_bytes is None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import Unknown
 
-# CUDA calls that ask a library how much memory it wants, with what that memory is for. They are answered with 0 or a
-# lower bound, so the figures can be too low by it. Sources: docs/virtual-card.md, section «What it cannot know».
+# CUDA calls that ask a library how much memory it wants, or that make it take some, with what that memory is for. They
+# are answered with 0 or a lower bound, so the figures can be too low by it. docs/virtual-card.md says more.
 _MEMORY_CALLS = {
-    "cudnnBackend": "workspaces of cuDNN's convolutions",
-    "cudnnGetRNN": "reserve and workspace of cuDNN's recurrent networks, a lower bound",
+    "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution": "workspaces of cuDNN's convolutions",
+    "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of attention": "workspaces of cuDNN's attention",
+    "cudnnBatchNormalization": "workspace and reserve of cuDNN's channels-last batch normalisation",
+    "cudnnGetRNN": "reserve and workspace of cuDNN's recurrent networks (a lower bound is counted)",
     "cufft": "workspaces of cuFFT's plans",
     "cusolver": "workspaces of cuSOLVER",
     "cusparse": "buffers of cuSPARSE",
     "cudaMallocAsync": "growth of the driver's memory pool",
-    "cudaMallocFromPoolAsync": "growth of the driver's memory pool",
+    "cudaMallocManaged": "what managed memory takes of the card at a time",
+    "cudaGraphInstantiate": "memory of executable CUDA graphs",
+    "ncclCommInitRank": "buffers of NCCL, outside PyTorch's allocator",
 }
 
 
@@ -30,8 +34,7 @@ def of(end: Event | None) -> list[Unknown]:
 def _call(name: str, count: int) -> Unknown:
     what = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
     if what is not None:
-        what, answer = f"{what} ({name})", "0 bytes or a lower bound"
-        return Unknown(kind="memory", what=what, answer=answer, decides_size=True, count=count)
+        return Unknown(kind="memory", what=what, answer="0 bytes or a lower bound", decides_size=True, count=count)
     return Unknown(kind="call", what=name, answer="success, with outputs of zero", decides_size=False, count=count)
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 
 import torch
+import torch.nn.attention
 
 from dryfit.virtual_card import calls
 
@@ -20,6 +21,10 @@ if kind == "mlp":
 elif kind == "convolution":
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).cuda()
     model(torch.randn(2, 3, 16, 16, device="cuda")).sum().backward()
+elif kind == "attention":
+    q, k, v = (torch.randn(2, 8, 256, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True) for _ in range(3))
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
 elif kind == "fft":
     torch.fft.fft(torch.randn(64, device="cuda"))
 elif kind == "lstm":
