@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from dryfit.cards import Card, all_cards
+from dryfit.report.columns import aligned
 from dryfit.units import format_bytes
 
 Row = tuple[str, ...]
@@ -113,13 +114,8 @@ def _print_table(head: Row, rows: list[Row], right: frozenset[str] = frozenset()
     if sys.stdout.isatty():
         _print_rich_table(head, rows, right)
         return
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        cells = (
-            cell.rjust(width) if title in right else cell.ljust(width)
-            for title, cell, width in zip(head, row, widths, strict=True)
-        )
-        print("  ".join(cells).rstrip())
+    for line in aligned([head, *rows], right=[column for column, title in enumerate(head) if title in right]):
+        print(line)
 
 
 def _print_rich_table(head: Row, rows: list[Row], right: frozenset[str]) -> None:

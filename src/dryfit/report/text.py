@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
+from dryfit.report.columns import aligned
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
         console.print()
         console.print("PyTorch's own error:", result.out_of_memory.message)
     console.print()
-    console.print(result.ending.sentence)
+    if result.ending.sentence not in verdict_line(result):
+        console.print(result.ending.sentence)
     for note in result.notes:
         console.print(note)
     _unknowns(console, result.unknowns)
@@ -95,28 +97,26 @@ def _sizes_unknown(result: Result) -> bool:
 
 
 def _numbers(console: Console, result: Result) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
     where = f"{_step(result.peak_step)}, {result.peak_phase}" if result.peak_step else "the setup"
-    table.add_row("allocated by tensors", format_bytes(result.peak_allocated_bytes), where)
-    table.add_row("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), "")
+    rows = [
+        ("allocated by tensors", format_bytes(result.peak_allocated_bytes), where),
+        ("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), ""),
+    ]
     total = result.peak_total_range_bytes
     if result.card is not None:
         margin = f"± {format_bytes(total['high'] - total['expected'])}, outside PyTorch's allocator"
-        table.add_row("nvidia-smi would show", format_bytes(result.peak_total_bytes), margin)
-        table.add_row("the card has", format_bytes(result.card["total_bytes"]), result.card["name"])
+        rows += [
+            ("nvidia-smi would show", format_bytes(result.peak_total_bytes), margin),
+            ("the card has", format_bytes(result.card["total_bytes"]), result.card["name"]),
+        ]
     else:
         shown = f"{format_bytes(total['low'])} to {format_bytes(total['high'])}"
-        table.add_row("nvidia-smi would show", shown, "depending on the card")
+        rows.append(("nvidia-smi would show", format_bytes(result.peak_total_bytes), f"{shown}, by the card"))
         if result.close_on:
-            table.add_row("too close to call on", "", ", ".join(result.close_on[:_MOST_CARDS_NAMED]))
+            rows.append(("too close to call on", "", ", ".join(result.close_on[:_MOST_CARDS_NAMED])))
         if result.does_not_fit_on:
-            table.add_row("does not fit on", "", _largest_last(result.does_not_fit_on))
-    console.print(table)
+            rows.append(("does not fit on", "", _largest_last(result.does_not_fit_on)))
+    _print(console, aligned(rows, right={1}))
 
 
 def _largest_last(cards: list[str]) -> str:
@@ -125,21 +125,18 @@ def _largest_last(cards: list[str]) -> str:
 
 
 def _steps(console: Console, result: Result) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
-    for heading, justify in (("step", "right"), ("allocated", "right"), ("reserved", "right"), ("peak in", "left")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    rows = [("step", "allocated", "reserved", "peak in")]
     for peak in result.step_peaks[:_MOST_STEPS_SHOWN]:
-        table.add_row(
-            str(peak.step) if peak.step else "setup",
-            format_bytes(peak.peak_allocated_bytes),
-            format_bytes(peak.peak_reserved_bytes),
-            peak.peak_phase if peak.step else "",
-        )
-    console.print(table)
+        sizes = (format_bytes(peak.peak_allocated_bytes), format_bytes(peak.peak_reserved_bytes))
+        rows.append((str(peak.step), *sizes, peak.peak_phase) if peak.step else ("setup", *sizes, ""))
+    _print(console, aligned(rows, right={0, 1, 2}))
     if len(result.step_peaks) > _MOST_STEPS_SHOWN:
         console.print(f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all.")
+
+
+def _print(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(line)
 
 
 def _unknowns(console: Console, unknowns: list[Unknown]) -> None:

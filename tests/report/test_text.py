@@ -1,0 +1,123 @@
+"""The terminal report against goldens a person can read; `pytest tests/report --rewrite-goldens` rewrites them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+
+from dryfit.cards import find_card
+from dryfit.rehearse.result import Ending, OutOfMemory, Result, StepPeak, Unknown
+from dryfit.report.text import print_result, verdict_line
+
+GOLDEN = Path(__file__).parent / "golden"
+GIB = 1 << 30
+CARD = find_card("rtx-4090").to_dict()
+
+FITS = Result(
+    verdict="fits",
+    card=CARD,
+    program=["train.py"],
+    peak_allocated_bytes=8 * GIB,
+    peak_reserved_bytes=9 * GIB,
+    peak_total_bytes=10 * GIB,
+    peak_total_range_bytes={"low": 10 * GIB - (100 << 20), "expected": 10 * GIB, "high": 10 * GIB + (100 << 20)},
+    usable_bytes=CARD["usable_bytes"],
+    peak_step=2,
+    peak_phase="backward",
+    steps=4,
+    step_peaks=[
+        StepPeak(step=n, peak_allocated_bytes=n * 2 * GIB, peak_reserved_bytes=9 * GIB, peak_phase="backward")
+        for n in range(5)
+    ],
+    ending=Ending(how="steady", sentence="Stopped after 4 optimiser steps, with the peak unchanged for the last two."),
+    wall_seconds=2.5,
+    exit_code=0,
+)
+OOM = OutOfMemory(
+    step=3,
+    phase="backward",
+    requested_bytes=2 * GIB,
+    free_bytes=GIB,
+    allocated_bytes=20 * GIB,
+    reserved_bytes=22 * GIB,
+    caught=False,
+    count=1,
+    message="CUDA out of memory. Tried to allocate 2.00 GiB. [not markup]",
+    file="train.py",
+    line=12,
+)
+UNKNOWNS = [
+    Unknown(
+        kind="memory", what="workspaces of cuDNN's convolutions", answer="0 bytes or a lower bound",
+        decides_size=True, count=68,
+    ),
+    Unknown(
+        kind="value", what="item of float32", answer="1.0", decides_size=False, count=1,
+        file="/elsewhere/train.py", line=9, source="print(loss.item())",
+    ),
+]  # fmt: skip
+RESULTS = {
+    "fits": FITS,
+    "fits-but": dataclasses.replace(FITS, unknowns=UNKNOWNS, notes=["A note."]),
+    "does-not-fit": dataclasses.replace(
+        FITS,
+        verdict="does not fit",
+        out_of_memory=OOM,
+        exit_code=1,
+        ending=Ending(how="out of memory", sentence="train.py ran out of memory (train.py:12)."),
+    ),
+    "too-close": dataclasses.replace(FITS, verdict="unknown", exit_code=3),
+    "need": dataclasses.replace(
+        FITS,
+        verdict="unknown",
+        card=None,
+        usable_bytes=None,
+        fits_on=["rtx-3080-10gb", "rtx-3080-12gb", "rtx-4070", "t4", "a2", "l4", "h100-sxm", "h200"],
+        close_on=["rtx-2080-ti"],
+        does_not_fit_on=["rtx-3070"],
+    ),
+    "failed-late": dataclasses.replace(
+        FITS, verdict="unknown", exit_code=2, ending=Ending(how="raised", sentence="train.py failed after 4 steps.")
+    ),
+    "nothing": dataclasses.replace(
+        FITS,
+        verdict="unknown",
+        peak_allocated_bytes=0,
+        peak_reserved_bytes=0,
+        peak_total_bytes=0,
+        step_peaks=[],
+        exit_code=2,
+        ending=Ending(
+            how="finished", sentence="train.py ended without importing torch, so there is nothing to measure."
+        ),
+    ),
+    "many-steps": dataclasses.replace(FITS, step_peaks=FITS.step_peaks * 4, unknowns=UNKNOWNS * 10),
+}
+
+
+def printed(result: Result) -> str:
+    out = io.StringIO()
+    print_result(result, file=out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_report_is_as_committed(name: str, rewrite_goldens: bool) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if rewrite_goldens:
+        path.write_text(printed(RESULTS[name]))
+    assert printed(RESULTS[name]) == path.read_text()
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_verdict_is_the_first_line_whatever_the_width(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert printed(RESULTS[name]).splitlines()[0] == verdict_line(RESULTS[name])
+
+
+def test_no_line_ends_in_blanks() -> None:
+    for result in RESULTS.values():
+        assert [line for line in printed(result).splitlines() if line != line.rstrip()] == []
