@@ -170,3 +170,27 @@ def test_a_wrong_request(project: Path, words: list[str], sentence: str) -> None
     assert sentence in last_line(done.stderr)
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        ("__version__ = '2.9.1+cpu'\ncuda: str | None = None\n", "The installed torch 2.9.1+cpu ("),
+        ("__version__ = '1.13.1+cu117'\ncuda = '11.7'\n", "is built for CUDA 11.7, and the virtual card knows CUDA 12"),
+    ],
+    ids=["cpu-only", "old-cuda"],
+)
+def test_a_torch_that_cannot_have_a_card(project: Path, version: str, sentence: str) -> None:
+    (project / "site" / "torch").mkdir(parents=True)
+    (project / "site" / "torch" / "version.py").write_text(version)
+    (project / "x.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "dryfit", "run", "--gpu", "t4", "x.py"],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert sentence in last_line(done.stderr)
+    assert "pip install torch --index-url" in last_line(done.stderr)

@@ -1,0 +1,96 @@
+"""The command line itself: help, wrong words, errors of ours, the doctor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import dryfit
+from dryfit import cli
+from dryfit.errors import LimitError, UsageError
+from dryfit.rehearse import checkup
+from dryfit.virtual_card import TorchBuild
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"dryfit {dryfit.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["ruin"], ["run", "--no-such-option", "x.py"], ["cards", "--gpu", "t4"]])
+def test_wrong_words_end_with_the_usage_and_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert "usage: dryfit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("There is no such thing; name another."), 2, "dryfit: There is no such thing; name another."),
+        (LimitError("It took too long."), 3, "dryfit: It took too long."),
+        (KeyboardInterrupt(), 130, "dryfit: stopped by Ctrl-C."),
+        (RuntimeError("bug"), 70, "dryfit: this is our fault; please report the lines above with the command."),
+    ],
+)
+def test_an_error_becomes_a_sentence_and_a_code(
+    error: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(arguments: object) -> int:
+        raise error
+
+    verb = SimpleNamespace(NAME="fails", HELP="", __doc__="", add_arguments=lambda parser: None, run=fails)
+    monkeypatch.setattr(cli, "_VERBS", (verb,))
+    assert cli.main(["fails"]) == code
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.splitlines()[-1] == line
+    assert ("Traceback" in seen.err) == (code == 70)
+
+
+def test_the_options_of_run_are_these() -> None:
+    text = subprocess.run(
+        [sys.executable, "-m", "dryfit", "run", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    options = {word.strip(",[]") for word in text.split() if word.startswith("--")}
+    assert options == {
+        "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
+        "--allow-network", "--skip-weights", "--no-values", "--quiet", "--json", "--output",
+    }  # fmt: skip
+
+
+def test_the_doctor_finds_nothing_wrong_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    subjects = [line.split(":")[0].split()[-1] for line in capsys.readouterr().out.splitlines()]
+    assert subjects[:3] == ["machine", "torch", "card"]
+    assert {"writes", "network", "processes"} <= set(subjects)
+    assert cli.main(["doctor", "--json"]) == 0
+    assert {finding["mark"] for finding in json.loads(capsys.readouterr().out)} <= {"ok", "note"}
+
+
+def test_the_doctor_says_how_to_replace_a_cpu_only_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pathlib import Path
+
+    build = TorchBuild(version="2.14.1+cpu", cuda=None, cudnn=None, folder=Path("/site/torch"))
+    monkeypatch.setattr(checkup, "installed_torch", lambda: build)
+    assert cli.main(["doctor"]) == 2
+    line = next(line for line in capsys.readouterr().out.splitlines() if "torch:" in line)
+    assert line.startswith("  no  torch: The installed torch 2.14.1+cpu (/site/torch) is a CPU-only build.")
+    assert "pip install torch --index-url" in line
+
+
+def test_the_doctor_knows_a_machine_it_cannot_work_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(checkup.platform, "libc_ver", lambda: ("", ""))
+    assert cli.main(["doctor"]) == 2
+    assert "without glibc (musl?); PyTorch has no CUDA build for it" in capsys.readouterr().out
