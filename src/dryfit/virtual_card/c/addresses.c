@@ -39,6 +39,13 @@ static void start(void) {
   }
   madvise(space, size, MADV_NOHUGEPAGE);   // a copy of four bytes must not cost 2 MiB
   madvise(space, size, MADV_DONTDUMP);
+  size_t wanted = 2 * card()->memory_bytes * (size_t)card()->count;   // twice, since holes remain
+  if (size < wanted)
+    fprintf(stderr,
+            "dryfit: the virtual card has %zu GiB of address space, and %d of these cards want %zu GiB, of which next "
+            "to nothing is filled. Lift the limit on virtual memory (ulimit -v unlimited; vm.overcommit_memory other "
+            "than 2), or a program that fits may seem not to.\n",
+            size / GIB, card()->count, wanted / GIB);
   next_up = ROUND_UP((uintptr_t)space, RESERVATION);
   lowest_reservation = ((uintptr_t)space + size - DEVICE_PAGE) & ~(RESERVATION - 1);
   atomic_store(&space_to, lowest_reservation);
@@ -51,6 +58,7 @@ static void after_fork(void) { pthread_mutex_unlock(&mutex); }
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
 
 void lock_card(void) {
+  card();   // outside the lock: reading the settings may wait for the loader's lock, whose holder may wait for this one
   pthread_mutex_lock(&mutex);
   if (!atomic_load(&space_from)) start();
 }
@@ -104,6 +112,11 @@ int find_base(const Ranges *ranges, uintptr_t base) {
   return i >= 0 && ranges->at[i].base == base ? i : -1;
 }
 
+bool overlaps_any(const Ranges *ranges, uintptr_t base, size_t size) {
+  int i = first_above(ranges, base + (size ? size - 1 : 0)) - 1;
+  return i >= 0 && ranges->at[i].base + (ranges->at[i].size ? ranges->at[i].size : 1) > base;
+}
+
 Range remove_range(Ranges *ranges, int i) {
   Range range = ranges->at[i];
   memmove(ranges->at + i, ranges->at + i + 1, sizeof(Range) * (size_t)(ranges->count - i - 1));
@@ -112,10 +125,10 @@ Range remove_range(Ranges *ranges, int i) {
 }
 
 // ---- placement ------------------------------------------------------------------------------------------------------
-static uintptr_t take_from_holes(size_t size) {
+static uintptr_t take_from_holes(size_t size, bool exact) {
   for (int i = 0; i < holes.count; i++) {
     Range *hole = &holes.at[i];
-    if (card()->upwards ? hole->size != size : hole->size < size) continue;
+    if (exact ? hole->size != size : hole->size < size) continue;
     uintptr_t base = hole->base;
     hole->base += size;
     hole->size -= size;
@@ -125,12 +138,12 @@ static uintptr_t take_from_holes(size_t size) {
   return 0;
 }
 
-uintptr_t take_addresses(size_t size) {
-  uintptr_t base = take_from_holes(size);
+static uintptr_t find_addresses(size_t size) {
+  uintptr_t base = take_from_holes(size, card()->upwards);
   size_t left = lowest_reservation - next_up;
   if (base) return base;
   if (card()->upwards) {
-    if (size > left) return 0;
+    if (size > left) return take_from_holes(size, false);
     base = next_up;
     next_up += size;
     return base;
@@ -140,6 +153,20 @@ uintptr_t take_addresses(size_t size) {
   lowest_reservation -= reservation;
   if (reservation > size) give_addresses_back(lowest_reservation + size, reservation - size);
   return lowest_reservation;
+}
+
+uintptr_t take_addresses(size_t size) {
+  static bool said;
+  uintptr_t base = find_addresses(size);
+  if (base) return base;
+  UNFAITHFUL("address space used up");
+  if (!said)
+    fprintf(stderr,
+            "dryfit: the virtual card ran out of address space, not of memory: %zu MiB were asked for. The out-of-memory "
+            "error that follows says nothing about the card. Lift the limit on virtual memory (ulimit -v unlimited).\n",
+            size / MIB);
+  said = true;
+  return 0;
 }
 
 void give_addresses_back(uintptr_t base, size_t size) {   // neighbouring holes become one

@@ -96,8 +96,9 @@ void unlock_card(void);
 void insert_range(Ranges *ranges, Range range);
 int find_range(const Ranges *ranges, uintptr_t address);   // the range that holds this address, or -1
 int find_base(const Ranges *ranges, uintptr_t base);       // the range that begins there, or -1
+bool overlaps_any(const Ranges *ranges, uintptr_t base, size_t size);
 Range remove_range(Ranges *ranges, int index);
-uintptr_t take_addresses(size_t size);                   // 0 where the address space is used up; with the lock held
+uintptr_t take_addresses(size_t size);   // 0, and said aloud, where the address space is used up; with the lock held
 void give_addresses_back(uintptr_t base, size_t size);   // with the lock held
 uintptr_t first_address(void);
 bool is_device(const void *p);
@@ -110,6 +111,7 @@ int allocate(void **out, size_t size, int device);
 int allocate_managed(void **out, size_t size, int device);
 int release(void *p);
 int pinned_allocate(void **out, size_t size);
+int unpin_here(void *p);
 size_t used_bytes(int device);
 size_t free_bytes(int device);
 int kind_of_memory(const void *p, Range *range);   // MEMORY_..., and the whole range it lies in

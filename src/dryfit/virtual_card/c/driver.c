@@ -96,6 +96,7 @@ EXPORT int cuMemAllocManaged(uint64_t *out, size_t size, unsigned flags) {
 EXPORT int cuMemFree_v2(uint64_t p) { return release(pointer(p)); }
 EXPORT int cuMemAllocHost_v2(void **out, size_t size) { return pinned_allocate(out, size); }
 EXPORT int cuMemHostAlloc(void **out, size_t size, unsigned flags) { return pinned_allocate(out, size); }
+EXPORT int cuMemFreeHost(void *p) { return unpin_here(p); }
 EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *out, void *p, unsigned flags) {
   *out = (uint64_t)(uintptr_t)p;
   return OK;

@@ -15,8 +15,16 @@ static bool python_ends(void) {
   return ends && ends();
 }
 
+static void *python_base(void) {   // where the program or library that Python is lies in memory
+  Dl_info python;
+  void *known = dlsym(RTLD_DEFAULT, "PyThread_exit_thread");
+  return known && dladdr(known, &python) ? python.dli_fbase : NULL;
+}
+
 EXPORT _Noreturn void pthread_exit(void *result) {
-  if (python_ends())
+  Dl_info caller;   // a thread that another library ends may be waited for
+  bool by_python = dladdr(__builtin_return_address(0), &caller) && caller.dli_fbase == python_base();
+  if (by_python && python_ends())
     for (;;) pause();
   void (*real)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "pthread_exit");
   real(result);

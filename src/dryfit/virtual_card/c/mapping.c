@@ -3,25 +3,33 @@
 #include "card.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
-static Ranges
-    physical;   // `base` is the handle, `link` counts what holds the memory: the handle itself and its mappings
+// Of physical memory, `base` is the handle, and `link` counts what holds it: the handle itself and its mappings.
+static Ranges physical, reserved;
 
 EXPORT int cuMemGetAllocationGranularity(size_t *granularity, const void *properties, int which) {
   *granularity = DEVICE_PAGE;
   return OK;
 }
 EXPORT int cuMemAddressReserve(uint64_t *out, size_t size, size_t alignment, uint64_t at, unsigned long long flags) {
+  if (!size || size % DEVICE_PAGE) return INVALID_VALUE;
   lock_card();
-  *out = take_addresses(pages(size));
+  *out = take_addresses(size);
+  if (*out) insert_range(&reserved, (Range){.base = *out, .size = size});
   unlock_card();
   return *out ? OK : OUT_OF_MEMORY;
 }
 EXPORT int cuMemAddressFree(uint64_t base, size_t size) {
   lock_card();
-  give_addresses_back(base, pages(size));
+  int i = find_base(&reserved, base);
+  bool known = i >= 0 && reserved.at[i].size == size && !overlaps_any(&device_ranges, base, size);
+  if (known) {
+    remove_range(&reserved, i);
+    give_addresses_back(base, size);
+  }
   unlock_card();
-  return OK;
+  return known ? OK : INVALID_VALUE;
 }
 
 // CUmemAllocationProp begins with four ints: type, requested handle types, location type, location id.
@@ -42,9 +50,42 @@ static int let_go(uint64_t handle) {   // with the lock held
   if (i < 0) return INVALID_VALUE;
   if (--physical.at[i].link) return OK;
   Range memory = remove_range(&physical, i);
-  give_memory_back(memory.device, memory.size);
+  if (memory.kind != BY_OTHER_PROCESS) give_memory_back(memory.device, memory.size);
   return OK;
 }
+
+// Memory for another process: a file descriptor, of which only the length is looked at.
+EXPORT int cuMemExportToShareableHandle(int *descriptor, uint64_t handle, int type, unsigned long long flags) {
+  enum { POSIX_FILE_DESCRIPTOR = 1, NOT_SUPPORTED = 801 };
+  if (type != POSIX_FILE_DESCRIPTOR) return NOT_SUPPORTED;
+  lock_card();
+  int i = find_base(&physical, handle);
+  size_t size = i >= 0 ? physical.at[i].size : 0;
+  unlock_card();
+  if (!size) return INVALID_VALUE;
+  int file = memfd_create("dryfit memory", MFD_CLOEXEC);
+  if (file < 0) return OUT_OF_MEMORY;
+  if (ftruncate(file, (off_t)size)) {
+    close(file);
+    return OUT_OF_MEMORY;
+  }
+  *descriptor = file;
+  return OK;
+}
+EXPORT int cuMemImportFromShareableHandle(uint64_t *handle, void *descriptor, int type) {
+  off_t size = lseek((int)(intptr_t)descriptor, 0, SEEK_END);
+  if (size <= 0) return INVALID_VALUE;
+  lock_card();
+  *handle = (uint64_t)(uintptr_t)new_handle();
+  insert_range(&physical, (Range){.base = *handle,
+                                  .size = (size_t)size,
+                                  .device = current_device(),
+                                  .kind = BY_OTHER_PROCESS,
+                                  .link = 1});
+  unlock_card();
+  return OK;
+}
+
 EXPORT int cuMemRelease(uint64_t handle) {
   lock_card();
   int status = let_go(handle);
@@ -63,10 +104,15 @@ EXPORT int cuMemRetainAllocationHandle(uint64_t *handle, void *p) {
   return i >= 0 ? OK : INVALID_VALUE;
 }
 
+static bool is_reserved(uint64_t base, size_t size) {
+  int i = find_range(&reserved, base);
+  return i >= 0 && size <= reserved.at[i].base + reserved.at[i].size - base;
+}
 EXPORT int cuMemMap(uint64_t base, size_t size, size_t offset, uint64_t handle, unsigned long long flags) {
   lock_card();
   int i = find_base(&physical, handle);
-  bool fits = i >= 0 && offset + size <= physical.at[i].size && find_range(&device_ranges, base) < 0;
+  bool within = i >= 0 && size && offset <= physical.at[i].size && size <= physical.at[i].size - offset;
+  bool fits = within && is_reserved(base, size) && !overlaps_any(&device_ranges, base, size);
   if (fits) {
     physical.at[i].link++;
     insert_range(
@@ -84,9 +130,9 @@ EXPORT int cuMemUnmap(uint64_t base, size_t size) {   // of one mapping, or of s
     if (i < 0 || device_ranges.at[i].kind != BY_MAPPING || at + device_ranges.at[i].size > base + size) break;
     Range mapping = remove_range(&device_ranges, i);
     let_go(mapping.link);
+    madvise((void *)at, mapping.size, MADV_DONTNEED);
     at += mapping.size;
   }
   unlock_card();
-  madvise((void *)base, size, MADV_DONTNEED);
   return found ? OK : INVALID_VALUE;
 }

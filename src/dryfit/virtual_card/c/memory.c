@@ -208,7 +208,8 @@ static int unpin(void *p, int kind) {
 }
 EXPORT int cudaHostAlloc(void **out, size_t size, unsigned flags) { return pinned_allocate(out, size); }
 EXPORT int cudaMallocHost(void **out, size_t size) { return pinned_allocate(out, size); }
-EXPORT int cudaFreeHost(void *p) { return unpin(p, PINNED_HERE); }
+int unpin_here(void *p) { return unpin(p, PINNED_HERE); }
+EXPORT int cudaFreeHost(void *p) { return unpin_here(p); }
 EXPORT int cudaHostGetDevicePointer(void **out, void *p, unsigned flags) {
   *out = p;
   return OK;

@@ -219,7 +219,7 @@ static uint16_t float_to_half(float f, int type) {   // to nearest, ties to even
       memcpy(&w, part_of(parts, r) + skip + i * sizeof w, sizeof w); \
       v = COMBINE(type, v, w);                                       \
     }                                                                \
-    if (op == AVERAGE) v = (type)(v / (type)ranks);                  \
+    if (op == AVERAGE) v = (type)(v / ranks);                        \
     if (op >= FIRST_CUSTOM) v = (type)((double)v * scale);           \
     memcpy((char *)out + i * sizeof v, &v, sizeof v);                \
   }
@@ -303,7 +303,7 @@ EXPORT int ncclReduceScatter(const void *in, void *out, size_t n, int type, int 
 static int gather(const void *in, char *out, size_t bytes, Comm *comm, bool wanted) {
   Parts parts;
   int status = gather_parts(comm, in, bytes, &parts);
-  if (status != OK || !wanted || !parts.at || bytes * (size_t)comm->ranks > SMALL_COPY) return status;
+  if (status != OK || !wanted || !parts.at) return status;
   for (int r = 0; r < comm->ranks; r++) memmove(out + (size_t)r * bytes, part_of(&parts, r), bytes);
   return OK;
 }

@@ -130,7 +130,10 @@ static int receive_memory(int from) {
   struct iovec data = {&byte, 1};
   struct msghdr message = {
       .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-  if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  ssize_t n;
+  do n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n != 1) return -1;
   struct cmsghdr *part = CMSG_FIRSTHDR(&message);
   int memory = -1;
   if (part && part->cmsg_type == SCM_RIGHTS) memcpy(&memory, CMSG_DATA(part), sizeof memory);
@@ -142,9 +145,22 @@ static bool same_user(int peer) {
   return !getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == getuid();
 }
 static bool readable(int descriptor, double until) {
-  double left = until - now();
   struct pollfd wanted = {.fd = descriptor, .events = POLLIN};
-  return left > 0 && poll(&wanted, 1, (int)(left * 1000) + 1) > 0;
+  for (double left; (left = until - now()) > 0;) {
+    int found = poll(&wanted, 1, (int)(left * 1000) + 1);
+    if (found >= 0 || errno != EINTR) return found > 0;   // a signal's handler ran: poll never restarts by itself
+  }
+  return false;
+}
+
+static int receive_rank(int guest) {   // whoever connects and says nothing must not keep the others waiting
+  struct timeval patience = {.tv_sec = 5};
+  setsockopt(guest, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  int rank;
+  ssize_t n;
+  do n = recv(guest, &rank, sizeof rank, 0);   // sent in one piece, it comes in one
+  while (n < 0 && errno == EINTR);
+  return n == sizeof rank ? rank : -1;
 }
 
 static void say_who_is_missing(const int *guests, int ranks) {
@@ -170,11 +186,15 @@ static int host_meeting(uint64_t key, int ranks, size_t bytes) {
   if (guests)
     for (int r = 0; r < ranks; r++) guests[r] = -1;
   while (ready && here < ranks && readable(door, until)) {
-    int guest = accept4(door, NULL, NULL, SOCK_CLOEXEC), rank = -1;
-    bool known = guest >= 0 && same_user(guest) && recv(guest, &rank, sizeof rank, MSG_WAITALL) == sizeof rank &&
-                 rank > 0 && rank < ranks && guests[rank] < 0;
+    int guest = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+    if (guest < 0) {
+      nap(2000);   // no descriptor is left, say: the guest stays at the door
+      continue;
+    }
+    int rank = same_user(guest) ? receive_rank(guest) : -1;
+    bool known = rank > 0 && rank < ranks && guests[rank] < 0;
     if (known) guests[rank] = guest, here++;
-    else if (guest >= 0) close(guest);
+    else close(guest);
   }
   if (!ready) fail("rank 0 of %d could not open a meeting place for an NCCL communicator: %s.", ranks, strerror(errno));
   else if (here < ranks) say_who_is_missing(guests, ranks);
@@ -204,7 +224,8 @@ static int join_meeting(uint64_t key, int ranks, int rank) {
     }
     nap(2000);
   }
-  bool answered = send(door, &rank, sizeof rank, MSG_NOSIGNAL) == sizeof rank && readable(door, until + 5);
+  bool answered = same_user(door) && send(door, &rank, sizeof rank, MSG_NOSIGNAL) == sizeof rank &&
+                  readable(door, until + 5);
   if (answered) memory = receive_memory(door);
   if (memory < 0)
     fail(

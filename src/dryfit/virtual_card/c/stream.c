@@ -56,6 +56,10 @@ static _Atomic int member_count;   // read without the lock: nothing captures, a
 static unsigned long long last_id;
 static _Thread_local int thread_mode = CAPTURE_GLOBAL;
 
+static void before_fork(void) { pthread_mutex_lock(&mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&mutex); }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
 static Member *member(const void *who) {
   for (int i = 0; i < member_count; i++)
     if (members[i].who == who) return &members[i];
