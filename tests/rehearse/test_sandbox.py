@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -12,13 +13,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dryfit.errors import DryfitError
 from dryfit.rehearse import sandbox
-from dryfit.rehearse.sandbox import processes, scratch
+from dryfit.rehearse.sandbox import client, processes, scratch
 from dryfit.rehearse.sandbox.mounts import plan
 from dryfit.rehearse.sandbox.network import host_name_in
 
@@ -408,6 +411,10 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
         ended = keeper.wait()
     assert ended is not None and ended.exit_status is None
     assert ended.problem == f"no such, program could not be started in {tmp_path}: No such file or directory."
+    with sandbox.start(["true", "a\0b"], cwd=str(tmp_path), env={}) as keeper:
+        ended = keeper.wait()
+    assert ended is not None
+    assert ended.problem == f"true could not be started in {tmp_path}: embedded null byte."
 
 
 def test_standard_streams_arguments_and_environment_arrive(tmp_path: Path) -> None:
@@ -538,6 +545,171 @@ def test_scratch_folders_of_killed_rehearsals_are_swept(tmp_path: Path) -> None:
     scratch.sweep(str(tmp_path))
     os.close(lock)
     assert sorted(tmp_path.iterdir()) == sorted([Path(used), tmp_path / "dryfit-notes"])
+
+
+def test_a_folder_of_the_users_that_is_named_like_ours_is_not_swept(tmp_path: Path) -> None:
+    for name in ("dryfit-main", "dryfit-0123456789abcdef", "dryfit-0123456789ab-old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    scratch.sweep(str(tmp_path))
+    assert len(list(tmp_path.glob("*/lock"))) == 3
+
+
+def test_a_scratch_folder_that_is_swept_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_file, swept = fcntl.flock, []
+
+    def flock(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not swept:
+            swept.extend(tmp_path.iterdir())
+            scratch.sweep(str(tmp_path))
+        lock_file(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    folder, lock = scratch.make(str(tmp_path))
+    scratch.sweep(str(tmp_path))
+    os.close(lock)
+    assert len(swept) == 1 and [Path(folder)] == list(tmp_path.iterdir()) != swept
+    assert sorted(path.name for path in Path(folder).iterdir()) == ["layers", "lock", "root", "temporary"]
+
+
+def test_scratch_folders_made_and_swept_at_once_stay_whole(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from dryfit.rehearse.sandbox import scratch
+for _ in range(200):
+    scratch.sweep(sys.argv[1])
+    folder, lock = scratch.make(sys.argv[1])
+    assert sorted(os.listdir(folder)) == ["layers", "lock", "root", "temporary"], os.listdir(folder)
+    scratch.remove(folder)
+    os.close(lock)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    started = [
+        subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(SOURCE)}, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for process in started:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_rehearsals_at_once_do_not_disturb_one_another(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_text("weights")
+
+    has_layers = _has_namespaces()
+    deed = "path.write_text('{0}'); assert path.read_text() == '{0}'" if has_layers else "path.read_text()"
+
+    def rehearse(number: int) -> tuple[int | None, str]:
+        code = "from pathlib import Path; path = Path('model.pt'); " + deed.format(number)
+        with in_process(code, tmp_path) as keeper:
+            ended = keeper.wait()
+        assert ended is not None
+        return ended.exit_status, keeper.scratch
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(rehearse, range(24)))
+    assert [status for status, _ in answers] == [0] * 24
+    assert len({folder for _, folder in answers}) == 24
+    assert wait_until(lambda: not any(Path(folder).exists() for _, folder in answers))
+    assert (tmp_path / "model.pt").read_text() == "weights"
+
+
+@needs_namespaces
+@pytest.mark.skipif(not IS_ROOT, reason="only root can mount what the test needs")
+@pytest.mark.parametrize("limit", ["nr_inodes=3", "size=2m"])
+def test_a_full_temporary_disk_is_said_in_a_sentence(tmp_path: Path, limit: str) -> None:
+    for name in ("project", "temporary"):
+        (tmp_path / name).mkdir()
+    code = "open('model.pt', 'wb').write(bytes(4 << 20))"
+    arguments = json.dumps({"argv": [sys.executable, "-c", code], "cwd": f"{tmp_path}/project"})
+    script = 'mount -t tmpfs -o "$1" dryfit "$2" && TMPDIR=$2 "$3" -c "$4" "$5"'
+    words = [limit, f"{tmp_path}/temporary", sys.executable, DRIVER, arguments]
+    finished = driver_process(None, ["unshare", "-m", "sh", "-c", script, "sh", *words])
+    assert finished is not None
+    last = finished.stderr.splitlines()[-1]
+    if limit.startswith("nr_inodes"):
+        assert last == (
+            "dryfit.errors.UsageError: No scratch folder for what the program writes could be made in "
+            f"{tmp_path}/temporary (No space left on device). "
+            "Make room there, or set TMPDIR to another folder, on a disk that has some."
+        )
+    else:
+        answer = json.loads(last)
+        assert answer["exit_status"] == 1
+        assert answer["no_room"] == (
+            f"The disk of {tmp_path}/temporary, which what the program writes goes to, was full when the program "
+            "ended. Make room there, or set TMPDIR to a folder on a disk that has some."
+        )
+
+
+@needs_namespaces
+def test_a_full_layer_in_memory_is_said_in_a_sentence(tmp_path: Path) -> None:
+    code = "open('model.pt', 'wb').write(bytes({}))"
+    found = []
+    for size_bytes in (1 << 20, 16 << 20):
+        options = {"strongest": "memory-layers", "memory_bytes": 8 << 20}
+        with in_process(code.format(size_bytes), tmp_path, stderr=subprocess.DEVNULL, **options) as keeper:
+            ended = keeper.wait()
+        assert ended is not None
+        found.append((ended.exit_status, ended.no_room))
+    assert found == [
+        (0, ""),
+        (
+            1,
+            "What the program wrote filled the layer in memory that it went to, which holds 8.00 MiB. "
+            "Set TMPDIR to a folder on a local disk: the layer then lies there.",
+        ),
+    ]
+
+
+BROKEN_KEEPER = """
+import os, signal, sys
+sys.path.insert(0, {source!r})
+from dryfit.rehearse.sandbox import begin, keeper
+
+def refuse(*arguments):
+    {deed}
+
+begin._hooks = refuse
+keeper.main(*map(int, sys.argv[1:4]))
+"""
+
+
+@pytest.mark.parametrize(("deed", "sentence"), [
+    ("raise begin.Refused('fault', 'This kernel is a teapot.')", "This kernel is a teapot."),
+    ("os.kill(os.getpid(), signal.SIGSYS)",
+     f"audit-hook could not be set up: the process that did it ended by signal {int(signal.SIGSYS)}."),
+])  # fmt: skip
+def test_where_every_way_is_refused_the_reasons_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, sentence: str
+) -> None:
+    (tmp_path / "keeper.py").write_text(BROKEN_KEEPER.format(source=str(SOURCE), deed=deed))
+    monkeypatch.setattr(client, "_KEEPER", str(tmp_path / "keeper.py"))
+    with sandbox.start(["true"], cwd=str(tmp_path), env={}, strongest="audit-hook") as keeper:
+        with pytest.raises(DryfitError) as raised:
+            keeper.protection()
+        ended = keeper.wait()
+    assert str(raised.value) == f"The program could not be started in any sandbox. {sentence}"
+    assert ended is not None and (ended.problem, ended.signal, ended.exit_status) == (str(raised.value), None, None)
+
+
+def test_a_person_is_warned_of_less_than_layers_and_loopback_alone() -> None:
+    full = {"writes": "layers", "network": "loopback", "processes": "namespace"}
+    assert sandbox.Protection(**full).warnings() == ()
+    assert sandbox.Protection(**full | {"writes": "allowed", "network": "allowed"}).warnings() == ()
+    assert sandbox.Protection(**full, read_only=("/mnt", "/srv"), failures=("No luck.",)).warnings() == (
+        "Writes are refused in /mnt, /srv.",
+        "No luck.",
+    )
+    weak = sandbox.Protection(writes="audit-hook", network="audit-hook", processes="reaper", failures=("No luck.",))
+    assert weak.warnings() == (*weak.sentences(), "No luck.")
+    in_memory = sandbox.Protection(**full | {"writes": "memory-layers"}, read_only=("/mnt",))
+    assert in_memory.warnings() == (
+        "What the program writes goes to a layer in memory that is thrown away. Writes are refused in /mnt.",
+    )
 
 
 def test_plan_keeps_temporary_folders_real_but_not_the_project_in_one() -> None:

@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from dryfit.rehearse.inside.values.known import KnownStorages
 from dryfit.rehearse.inside.values.launches import stored_arguments
+from dryfit.rehearse.places import Owner, is_of_the_program, owner_of
 from dryfit.virtual_card.loader import environment
 from dryfit.virtual_card.settings import CardSettings
 
@@ -148,6 +152,106 @@ def test_unknown_values_get_the_stated_answers_and_are_listed(run: Run, front_en
     # Those that decide sizes come first.
     decide = [each["decides_size"] for each in answer["inventions"]]
     assert decide == sorted(decide, reverse=True)
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_nothing_of_the_size_of_a_large_unknown_tensor_runs_on_the_host(run: Run, front_end: str) -> None:
+    answer = run("large", front_end=front_end)
+    found = answer["found"]
+    assert found.pop("host_growth_bytes") < 64 << 20  # one copy of the tensor has 480 MB
+    many = 60_000_000
+    assert found == {
+        "unique": [many],
+        "unique_all": [[many], [many], [many]],
+        "unique_int16": [[1 << 16], [many]],
+        "unique_bool": [[2], [many], [2]],
+        "unique_rows": [[many // 4, 4], [many // 4], [many // 4]],
+        "unique_columns": [[many // 4, 4], [4], [4]],
+        "unique_consecutive": [[many], [many], [many]],
+        "consecutive_rows": [[many // 4, 4], [many // 4]],
+        "nonzero": [many, 1],
+        "where": [many],
+        "masked": [many],
+        "repeat_interleave": [many],
+        "bincount": [1],
+        "histc": [100],
+        "sort": [many],
+        "topk": [5],
+        "expanded": 0,
+        "expanded_equal": False,
+        "small_inverse": [0, 1, 2, 3],
+        "small_counts": [1, 1, 1, 1],
+    }
+    listed = {each["answer"] for each in answer["inventions"] if each["what"] == "_unique2"}
+    assert {f"kept all {many}", f"kept {1 << 16} of {many}", f"kept 2 of {many}"} <= listed
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_what_the_cpu_refuses_is_counted_and_gets_the_stated_answer(run: Run, front_end: str) -> None:
+    answer = run("refused", front_end=front_end)
+    assert answer["found"] == {"unique": [[3], [3], [3]]}  # the CPU has no order of complex numbers
+    assert answer["failures"] == {"aten::_unique2": 1}
+    assert [each["answer"] for each in answer["inventions"]] == ["kept all 3"]
+
+
+def test_known_storages_bear_several_threads() -> None:
+    known, errors = KnownStorages(), []
+    interval = sys.getswitchinterval()
+
+    def churn() -> None:
+        try:
+            for number in range(3000):
+                known._purge_at = 8  # each call looks for expired ones
+                tensor = torch.zeros(1)
+                known.remember(tensor, assumed=bool(number % 2))
+                assert known.is_true(tensor) is (number % 2 == 0)
+                if number % 3 == 0:
+                    known.forget(tensor)
+        except Exception as error:
+            errors.append(error)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=churn) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
+    known._purge()
+    assert (known.references, known.assumed) == ({}, set())
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("/home/me/train.py", Owner.PROGRAM),
+        ("/home/me/lib/python3/train.py", Owner.PROGRAM),
+        ("/home/me/torch/nn/mine.py", Owner.PROGRAM),
+        ("/usr/lib/python3.11/json/decoder.py", Owner.MACHINERY),
+        ("/opt/python/lib/python3.13t/threading.py", Owner.MACHINERY),
+        ("/usr/lib/python3/dist-packages/trl/trainer.py", Owner.LIBRARY),
+        ("/venv/lib/python3.11/site-packages/torch_geometric/nn.py", Owner.LIBRARY),
+        ("/venv/lib/python3.11/site-packages/torch/nn/functional.py", Owner.MACHINERY),
+        (torch.__file__, Owner.MACHINERY),
+        (subprocess.__file__, Owner.MACHINERY),
+        ("/tmp/torchinductor_me/ab/cab.py", Owner.MACHINERY),
+        ("/tmp/dryfit-kernels-1000/inductor/ab/cab.py", Owner.MACHINERY),
+        ("<frozen runpy>", Owner.MACHINERY),
+        (stored_arguments.__code__.co_filename, Owner.MACHINERY),
+    ],
+)
+def test_whose_line_it_is_is_told_from_the_path(file: str, owner: Owner) -> None:
+    assert owner_of(file) is owner
+    assert is_of_the_program(file) is (owner is Owner.PROGRAM)
+
+
+def test_generated_code_is_known_by_where_this_process_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/scratch/kernels")
+    assert owner_of("/scratch/kernels/ab/cab.py") is Owner.MACHINERY
+    assert owner_of("/scratch/kernels.py") is Owner.PROGRAM
 
 
 @pytest.mark.parametrize("size", ["gpt2", "tiny"])

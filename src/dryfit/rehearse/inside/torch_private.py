@@ -117,7 +117,7 @@ def process_group_exists() -> bool:
 
 
 # --- values: storages, and kernels of the dispatcher --------------------------------------------------------------
-# Checked on 2.6.0 and 2.14.1. Functions called for every operator are handed out, so that a call costs no import.
+# Checked on 2.4.1, 2.6.0, 2.11.0, 2.14.1. Functions called for every operator are handed out: no import in each call.
 
 
 def storage_identity() -> Callable[[Any], int]:
@@ -245,3 +245,53 @@ def dispatch_key(name: str) -> Any:
     import torch
 
     return torch._C.DispatchKey.__members__[name]
+
+
+def first_key() -> Callable[[Any], Any]:
+    """The function from a set of dispatch keys to the one whose kernel an operator goes to first."""
+    import torch
+
+    return torch._C.DispatchKeySet.highestPriorityTypeId
+
+
+def entries_of(sparse: Any) -> tuple[Any, int]:
+    """The indices of a sparse COO tensor and how many there are, also where it is not coalesced."""
+    return sparse._indices(), sparse._nnz()
+
+
+# --- values: kernels launched past the dispatcher -----------------------------------------------------------------
+# Looked at in Triton 3.0.0, 3.2.0, 3.6.0 and 3.8.0, which torch 2.4.1, 2.6.0, 2.11.0 and 2.14.1 come with; run on the
+# last.
+
+TRITON_LAUNCHES, INDUCTOR_LAUNCHES = "triton.runtime.jit", "torch._inductor.runtime.triton_heuristics"
+"""The modules that define them."""
+
+
+def before_triton_launches(module: Any, see: Callable[[Any, Any, Any], None]) -> None:
+    """Have `see(kernel, args, kwargs)` called before each launch of a `@triton.jit` kernel; `module` is its own."""
+    _before(module.JITFunction, see)
+
+
+def before_inductor_launches(module: Any, see: Callable[[Any, Any, Any], None]) -> None:
+    """The same for the kernels that torch.compile generates."""
+    _before(module.CachingAutotuner, see)
+
+
+def _before(kernels: Any, see: Callable[[Any, Any, Any], None]) -> None:
+    launch = kernels.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        see(self, args, kwargs)
+        return launch(self, *args, **kwargs)
+
+    kernels.run = run
+
+
+def triton_kernel(kernel: Any) -> tuple[str, list[str]]:
+    """The source of a `@triton.jit` kernel and the names of its arguments."""
+    return kernel.src, kernel.arg_names
+
+
+def inductor_kernel(kernel: Any) -> tuple[list[str], frozenset[str]]:
+    """The names of a generated kernel's arguments, and of those that it changes in place."""
+    return list(getattr(kernel.fn, "arg_names", ())), frozenset(getattr(kernel, "mutated_arg_names", None) or ())

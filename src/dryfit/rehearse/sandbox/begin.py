@@ -243,7 +243,8 @@ def _in_own_processes(spec: messages.Message, name: str, inner: int, started: me
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == program:
-                messages.write(inner, {"kind": "ended", "status": status})
+                full = "memory" if started["writes"] == MEMORY_LAYERS and mounts.is_full("/") else ""
+                messages.write(inner, {"kind": "ended", "status": status, "full": full})
                 break
     except Refused as refused:
         messages.write(inner, {"kind": "refused", "stage": refused.stage, "failures": [str(refused)]})
@@ -274,8 +275,9 @@ def _execute(spec: messages.Message, name: str, inner: int, started: messages.Me
         os.chdir(spec["cwd"])
         kernel.default_signals()
         os.execvpe(argv[0], argv, spec["env"])
-    except OSError as error:
+    except (OSError, ValueError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         messages.write(
-            inner, {"kind": "ended", "problem": f"{argv[0]} could not be started in {spec['cwd']}: {error.strerror}."}
+            inner, {"kind": "ended", "problem": f"{argv[0]} could not be started in {spec['cwd']}: {reason}."}
         )
     os._exit(127)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO
 
-from dryfit.errors import DryfitError
+from dryfit.errors import DryfitError, UsageError
 from dryfit.rehearse.sandbox import messages, processes, scratch
 from dryfit.rehearse.sandbox.begin import STRENGTHS
 from dryfit.rehearse.sandbox.mounts import is_within
 from dryfit.rehearse.sandbox.outcome import Ended, Protection
-from dryfit.units import GIB
+from dryfit.units import GIB, format_bytes
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
 _SECONDS_TO_STOP = 10.0
@@ -34,6 +34,7 @@ class Keeper:
     scratch: str
     _control: int
     _report: int
+    _memory_bytes: int
     _protection: Protection | None = None
     _ended: Ended | None = None
     _received: bytearray = field(default_factory=bytearray)
@@ -52,7 +53,8 @@ class Keeper:
         while self._protection is None and self._ended is None:
             self._receive(None)
         if self._protection is None:
-            raise DryfitError(self._ended.problem if self._ended else "The sandbox was never set up.")
+            problem = self._ended.problem if self._ended else ""
+            raise DryfitError(problem or "The program was stopped before it had started.")
         return self._protection
 
     def poll(self) -> Ended | None:
@@ -129,9 +131,25 @@ class Keeper:
                 problem=problem,
                 peak_host_bytes=message["peak_host_bytes"],
                 cpu_seconds=message["cpu_seconds"],
+                no_room=self._no_room(message["full"]) if status else "",
             )
         )
         return True
+
+    def _no_room(self, full: str) -> str:
+        if full == "memory":
+            return (
+                "What the program wrote filled the layer in memory that it went to, which holds "
+                f"{format_bytes(self._memory_bytes)}. Set TMPDIR to a folder on a local disk: "
+                "the layer then lies there."
+            )
+        if full == "disk":
+            base = os.path.dirname(self.scratch)
+            return (
+                f"The disk of {base}, which what the program writes goes to, was full when the program ended. "
+                "Make room there, or set TMPDIR to a folder on a disk that has some."
+            )
+        return ""
 
     def _lost(self, stopped: bool) -> Ended:
         code = self.process.wait()
@@ -191,15 +209,22 @@ def start(
     and why nothing stronger is, says `Keeper.protection()`.
 
     Raises:
-        OSError: no temporary folder can be written to, or no process can be started.
+        UsageError: no scratch folder can be made in the temporary folder; it is full, say.
+        OSError: no process can be started.
     """
     kept_away = [folder for folder in _real(cwd, os.path.expanduser("~"), *protected) if os.path.isdir(folder)]
     names = _real(env.get("TMPDIR"), tempfile.gettempdir(), "/tmp", "/var/tmp")
     temporary = [folder for folder in names if _is_temporary(folder)]
     outside = [base for base in temporary if not any(is_within(base, folder) for folder in kept_away)]
     base = (outside or temporary or [os.path.realpath(tempfile.gettempdir())])[0]
-    scratch.sweep(base)
-    folder, lock = scratch.make(base)
+    try:
+        scratch.sweep(base)
+        folder, lock = scratch.make(base)
+    except OSError as error:
+        raise UsageError(
+            f"No scratch folder for what the program writes could be made in {base} ({error.strerror}). "
+            "Make room there, or set TMPDIR to another folder, on a disk that has some."
+        ) from error
     environment = dict(env)
     if own_temporary:
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), f"{folder}/temporary")
@@ -240,7 +265,7 @@ def start(
         for descriptor in (control_end, report_end, lock):
             os.close(descriptor)
     messages.write(control, spec)
-    return Keeper(process, folder, control, report)
+    return Keeper(process, folder, control, report, memory_bytes)
 
 
 def _real(*paths: str | None) -> list[str]:

@@ -21,6 +21,7 @@ for _name in ("dryfit.rehearse.sandbox", "dryfit.rehearse", "dryfit"):
     _folder = os.path.dirname(_folder)
 
 from dryfit.rehearse.sandbox import begin, kernel, messages, processes, scratch  # noqa: E402
+from dryfit.rehearse.sandbox.mounts import is_full  # noqa: E402
 
 
 def main(control: int, report: int, lock: int) -> None:
@@ -40,6 +41,8 @@ def main(control: int, report: int, lock: int) -> None:
     watched.register(parent, select.POLLIN)
     ended = _first_that_starts(spec, watched, signals, report)
     ended["peak_host_bytes"] = processes.end_descendants(ended["peak_host_bytes"])
+    if not ended["full"] and is_full(spec["scratch"]):
+        ended["full"] = "disk"
     messages.write(report, ended)
     scratch.remove_in_the_background(spec["scratch"])
 
@@ -56,7 +59,9 @@ def _first_that_starts(spec: messages.Message, watched: select.poll, signals: in
                 break
             without.add(ended["refused"])
         if not ended["refused"]:
-            break
+            return ended
+    ended["status"] = None
+    ended["problem"] = " ".join(["The program could not be started in any sandbox.", *failures])
     return ended
 
 
@@ -72,8 +77,8 @@ def _run(
     os.set_blocking(inner, False)
     watched.register(inner, select.POLLIN)
     ended: messages.Message = {"kind": "ended", "status": None, "refused": "", "problem": "", "peak_host_bytes": 0}
-    ended |= {"stopped": False, "cpu_seconds": 0.0}
-    alive = True
+    ended |= {"stopped": False, "cpu_seconds": 0.0, "full": ""}
+    alive, started = True, False
     while alive and not ended["stopped"]:
         ready = dict(watched.poll())
         if signals in ready:
@@ -95,6 +100,7 @@ def _run(
                     failures += [words for words in message["failures"] if words not in failures]
                     ended["refused"] = message["stage"]
                 elif message["kind"] == "started":
+                    started = True
                     message["failures"] = failures + message["failures"]
                     messages.write(report, message)
                 else:
@@ -104,7 +110,17 @@ def _run(
     os.close(inner)
     if ended["stopped"]:
         ended["status"] = None
+    elif not (started or ended["refused"] or ended["problem"]):  # as a seccomp filter does that kills
+        ended["refused"] = "fault"
+        words = f"{way[0]} could not be set up: the process that did it ended by {_how(ended['status'])}."
+        failures += [words] if words not in failures else []
     return ended
+
+
+def _how(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}"
+    return f"exit status {os.WEXITSTATUS(status)}"
 
 
 if __name__ == "__main__":

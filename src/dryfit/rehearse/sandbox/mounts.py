@@ -19,6 +19,9 @@ _MANY_MOUNTS = 64
 _MANY_ENTRIES = 200
 _SMALL_FILE_BYTES = 1 << 20
 
+# Less than one chunk that torch.save or safetensors writes: a program that ran out of room leaves no more than this.
+_NO_ROOM_BYTES = 1 << 20
+
 _KEPT_AS_THEY_ARE = ("/dev", "/sys")
 
 # Folders of the system, where a program writes little if anything: a layer in memory is made and removed sooner.
@@ -122,6 +125,15 @@ def copy_attributes(source: str, target: str) -> None:
 def is_within(path: str, folder: str) -> bool:
     """Whether `path` is `folder` or lies below it; both absolute and without links."""
     return path == folder or folder == "/" or path.startswith(folder + "/")
+
+
+def is_full(folder: str) -> bool:
+    """Whether next to nothing can be written any more to the file system of a folder."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_blocks > 0 and found.f_bavail * found.f_frsize < _NO_ROOM_BYTES
 
 
 def visible_mounts() -> list[str]:

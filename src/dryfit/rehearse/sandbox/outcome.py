@@ -27,6 +27,26 @@ class Protection:
             writes += f" Writes are refused in {', '.join(self.read_only)}."
         return writes, _NETWORK[self.network], _PROCESSES[self.processes]
 
+    def warnings(self) -> tuple[str, ...]:
+        """What a person must be told in any case, a sentence each: where this is less than layers on disk and loopback.
+
+        >>> Protection(writes="layers", network="loopback", processes="namespace").warnings()
+        ()
+
+        Writes and a network that the user allowed are no reason to warn.
+        """
+        writes, network, processes = self.sentences()
+        found = []
+        if self.writes not in ("layers", "allowed"):
+            found.append(writes)
+        elif self.read_only:
+            found.append(f"Writes are refused in {', '.join(self.read_only)}.")
+        if self.network == "audit-hook":
+            found.append(network)
+        if self.processes == "reaper":
+            found.append(processes)
+        return (*found, *self.failures)
+
 
 _WRITES = {
     "layers": "What the program writes goes to a layer on disk that is thrown away.",
@@ -53,7 +73,8 @@ class Ended:
     """How a program in the sandbox ended.
 
     One of `exit_status`, `signal`, `stopped` (by us) and `problem` (it could not be started, or the keeper was lost: a
-    sentence) is set. `peak_host_bytes` is the largest resident set that one of its processes had.
+    sentence) is set. `peak_host_bytes` is the largest resident set that one of its processes had. `no_room` is a
+    sentence where the program failed and the disk or memory that its writes went to was full by then, else "".
     """
 
     exit_status: int | None
@@ -62,3 +83,4 @@ class Ended:
     problem: str
     peak_host_bytes: int
     cpu_seconds: float
+    no_room: str = ""

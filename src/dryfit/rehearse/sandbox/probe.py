@@ -16,7 +16,8 @@ def probe() -> list[tuple[str, bool, str]]:
     Strong is what the kernel sees to; what Python alone refuses is not.
 
     Raises:
-        OSError: no temporary folder can be written to, or no process can be started.
+        UsageError: no scratch folder can be made in the temporary folder.
+        OSError: no process can be started.
         DryfitError: the sandbox could not be set up at all.
     """
     with client.start(["true"], cwd=os.getcwd(), env=os.environ) as keeper:

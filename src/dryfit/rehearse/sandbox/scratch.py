@@ -4,27 +4,51 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 
 _PREFIX = "dryfit-"
+_NAME = re.compile(_PREFIX + "[0-9a-f]{12}")
 _LOCK = "lock"
 
 
 def make(base: str) -> tuple[str, int]:
-    """Make a scratch folder in `base` and return it with an open lock: while anyone holds that open, it is in use."""
-    folder = os.path.join(base, _PREFIX + os.urandom(6).hex())
-    os.mkdir(folder, 0o700)
-    lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    for name in ("layers", "root", "temporary"):
-        os.mkdir(os.path.join(folder, name))
-    return folder, lock
+    """Make a scratch folder in `base` and return it with an open lock: while anyone holds that open, it is in use.
+
+    Raises:
+        OSError: the folder cannot be made there; nothing of it is left.
+    """
+    while True:
+        folder = os.path.join(base, _PREFIX + os.urandom(6).hex())
+        os.mkdir(folder, 0o700)
+        lock = -1
+        try:
+            lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_still_there(folder, lock):  # another rehearsal swept it in the moment before it was locked
+                os.close(lock)
+                continue
+            for name in ("layers", "root", "temporary"):
+                os.mkdir(os.path.join(folder, name))
+        except OSError:
+            remove(folder)
+            if lock >= 0:
+                os.close(lock)
+            raise
+        return folder, lock
+
+
+def _is_still_there(folder: str, lock: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(os.path.join(folder, _LOCK)), os.fstat(lock))
+    except FileNotFoundError:
+        return False
 
 
 def sweep(base: str) -> None:
     """Remove scratch folders of this user in `base` that nobody holds: their keeper was killed and so could not."""
     for name in os.listdir(base):
         folder = os.path.join(base, name)
-        if not name.startswith(_PREFIX) or os.path.islink(folder):
+        if not _NAME.fullmatch(name) or os.path.islink(folder):
             continue
         try:
             lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

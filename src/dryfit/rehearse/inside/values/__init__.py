@@ -7,7 +7,6 @@ allocations. docs/values.md says what is known, and which answer is given to wha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from dryfit.rehearse.inside.values import front_end as _front_end
@@ -24,8 +23,7 @@ class Values:
         values = install(calls.answer, calls.forget)
         values.inventions()
 
-    `front_end` is "kernel overrides" or "backend select". `failures` counts, by name, the operators whose CPU kernel
-    could not compute what it was asked for: what they gave is unknown.
+    `front_end` is "kernel overrides" or "backend select".
     """
 
     def __init__(self, engine: Engine, front_end: str) -> None:
@@ -33,9 +31,15 @@ class Values:
         self.front_end = front_end
 
     @property
-    def failures(self) -> Counter[str]:
-        """Operators that could not be computed on the CPU, with how often each was tried."""
-        return self._engine.failures
+    def failures(self) -> dict[str, int]:
+        """Operators the CPU refused to compute though their inputs were known, with how often: the most first.
+
+        values.failures  # {"aten::_fancy.out": 3}
+
+        What they gave is unknown, so later answers can be less true than they could be; memory is not touched. An
+        operator is not tried again after three failures.
+        """
+        return dict(self._engine.failures.copy().most_common())
 
     def inventions(self) -> list[Invention]:
         """The invented values so far, those that decided a size first."""

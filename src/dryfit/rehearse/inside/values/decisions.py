@@ -7,6 +7,7 @@ case), choices go round (a balanced router), a number is 1.0, 0 or False.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -172,19 +173,45 @@ def _choose(
 
 
 def _unique(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: Any) -> Any:
-    """The `unique` family, whose CUDA code reads several numbers: its result is allocated alone, without it."""
+    """The `unique` family, whose CUDA code reads several numbers: its results are allocated alone, without it."""
     source = args[0]
     if torch_private.is_capturing():
         return kernel(*args, **kwargs)
     true = engine.attempt(operator, args, kwargs) if engine.is_true(source) and source.nbytes <= SMALL_BYTES else None
     if true is not None:
         return tuple(tensor.to(source.device) for tensor in true)
-    # On a tensor of the same shape, all different, the CPU says how the results look when every element is kept.
-    distinct = torch.arange(source.numel(), device="cpu").reshape(source.shape)
-    values, *others = engine.attempt(operator, (distinct, *args[1:]), kwargs)
-    engine.record(operator.base, f"kept {_all_or(values.numel(), source.numel())}", decides_size=True)
-    kept = torch.empty(values.shape, dtype=source.dtype, device=source.device)
-    return (kept, *(tensor.to(source.device) for tensor in others))
+    dimension = _argument(operator, "dim", args, kwargs)
+    elements = source.numel() if dimension is None else source.size(dimension)
+    count = min(elements, _distinct_values(source.dtype)) if _SORTS.match(operator.name) else elements
+    engine.record(operator.base, f"kept {_all_or(count, elements)}", decides_size=True)
+    shape = [count] if dimension is None else [*source.shape]
+    if dimension is not None and shape:
+        shape[dimension] = count
+    inverse_shape = source.shape if dimension is None else [elements]
+    wants_inverse = _argument(operator, "return_inverse", args, kwargs)
+    wants_counts = _argument(operator, "return_counts", args, kwargs)
+    kept = torch.empty(shape, dtype=source.dtype, device=source.device)
+    inverse = torch.empty(inverse_shape if wants_inverse else [0], dtype=torch.int64, device=source.device)
+    counts = torch.empty([count if wants_counts else 0], dtype=torch.int64, device=source.device)
+    if 0 < inverse.nbytes <= SMALL_BYTES:
+        engine.written_by_policy(inverse, torch.arange(elements, device="cpu").remainder_(count).reshape(inverse_shape))
+    if 0 < counts.nbytes <= SMALL_BYTES and count == elements:
+        engine.written_by_policy(counts, torch.ones(count, dtype=torch.int64, device="cpu"))
+    return (kept, inverse) if operator.base == "_unique" else (kept, inverse, counts)
+
+
+# These can keep no more than there are values of the type; of rows, and of neighbours, there can be any number.
+_SORTS = re.compile("aten::_unique")
+
+
+def _distinct_values(dtype: torch.dtype) -> int:
+    return 2 if dtype is torch.bool else 1 << (8 * dtype.itemsize)
+
+
+def _argument(operator: Operator, name: str, args: Any, kwargs: Any) -> Any:
+    """An argument of a call by its name; None where the operator has none of that name, or the call leaves it out."""
+    at = operator.argument_names.index(name) if name in operator.argument_names else len(args)
+    return args[at] if at < len(args) else kwargs.get(name)
 
 
 def _nms(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: Any) -> Any:
@@ -193,24 +220,28 @@ def _nms(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: 
     count = args[0].shape[0] if true is None else true.shape[0]
     with engine.telling(operator.base, kept=count):
         result = kernel(*args, **kwargs)
-    if true is None:
+    if result.shape[0] != count:  # older torchvision counts on the host what it keeps, in a mask that no kernel wrote
+        return torch.arange(count, device=args[0].device) if true is None else true.to(args[0].device)
+    if true is None and result.nbytes <= SMALL_BYTES:
         true = torch.arange(count, device="cpu")
-    if result.shape != true.shape:
-        return true.to(args[0].device)
-    engine.written_by_policy(result, true)
+    if true is None:
+        engine.known.forget(result)
+    else:
+        engine.written_by_policy(result, true)
     return result
 
 
 def _coalesce(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: Any) -> Any:
     """Sparse gradients, of an embedding for one: unknown indices are all different, as far as there are as many."""
     (sparse,) = args
-    indices, places = sparse._indices(), math.prod(sparse.shape[: sparse.sparse_dim()])
+    indices, entries = torch_private.entries_of(sparse)
+    places = math.prod(sparse.shape[: sparse.sparse_dim()])
     if engine.is_true(indices) and indices.nbytes <= SMALL_BYTES:
         with torch_private.without_torch_function(), torch_private.below_autograd():
             count = torch.unique(host.on_host(indices), dim=1).shape[1]
     else:
-        count = min(sparse._nnz(), places)
-        engine.record("coalesce", f"kept {_all_or(count, sparse._nnz())}", decides_size=True)
+        count = min(entries, places)
+        engine.record("coalesce", f"kept {_all_or(count, entries)}", decides_size=True)
     with engine.answering(count):
         return kernel(*args, **kwargs)
 
@@ -289,6 +320,7 @@ DECISIONS: dict[str, Decision] = {
     "_unique2": _unique,
     "unique_dim": _unique,
     "unique_consecutive": _unique,
+    "unique_dim_consecutive": _unique,
     "nms": _nms,
     "_coalesce": _coalesce,
     "_amp_foreach_non_finite_check_and_unscale_": _unscale,

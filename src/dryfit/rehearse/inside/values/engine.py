@@ -26,6 +26,10 @@ _FLOATING_BYTES = 1 << 18
 # Numbers that decide something are reductions, scores, boxes; tables larger than this (of sines, of masks to add) are
 # not, and filling them takes milliseconds in each step.
 
+_LOOKED_AT_BYTES = 16 << 20
+# A small storage may show its bytes any number of times, as `expand` does: going through more than this takes a
+# thread of the CPU longer than a step.
+
 _MANY_TENSORS = 64
 # An optimiser's list of step counters is known and small, and nobody reads it: not worth milliseconds in each step.
 
@@ -59,12 +63,13 @@ class Engine:
 
     def computed(self, operator: Operator, kernel: Kernel, args: Any, kwargs: Any) -> Any:
         """Run an operator all of whose inputs are known: its CUDA kernel, then the CPU over the same bytes."""
-        assumed = any(map(self.known.is_assumed, self._inputs(operator, args, kwargs)))
+        inputs = list(self._inputs(operator, args, kwargs))
+        assumed = any(map(self.known.is_assumed, inputs))
         result = kernel(*with_tensors_for_numbers(operator, args), **kwargs)
         changed = list(host.cuda_tensors(operator.targets(args, kwargs) if operator.written else result))
         if not changed:
             return result
-        if self._worth_computing(operator, changed) and self._run(operator, args, kwargs, result):
+        if self._worth_computing(operator, inputs, changed) and self._run(operator, args, kwargs, result):
             for tensor in changed:
                 if self._becomes_known(operator, tensor):
                     self.known.remember(tensor, assumed=assumed)
@@ -112,7 +117,9 @@ class Engine:
             self.known.forget(card)
 
     def attempt(self, operator: Operator, args: Any, kwargs: Any) -> Any:
-        """What the operator gives on the CPU; None, and a failure counted, if it cannot."""
+        """What the operator gives on the CPU; None if it cannot, which counts as a failure, or if that is too much."""
+        if any(tensor.nbytes > _LOOKED_AT_BYTES for tensor in host.cuda_tensors(args)):
+            return None
         try:
             with torch_private.without_torch_function(), torch_private.below_autograd():
                 return host.compute(operator, args, kwargs)
@@ -152,10 +159,12 @@ class Engine:
         yield from host.cuda_tensors(args[operator.first_read :])
         yield from host.cuda_tensors([value for name, value in kwargs.items() if name not in written])
 
-    def _worth_computing(self, operator: Operator, changed: list[torch.Tensor]) -> bool:
+    def _worth_computing(self, operator: Operator, inputs: list[torch.Tensor], changed: list[torch.Tensor]) -> bool:
         if len(changed) > _MANY_TENSORS or torch_private.is_capturing() or self.failures[operator.name] >= 3:
             return False
         if not all(tensor.nbytes <= _limit_bytes(tensor) and _may_be_known(tensor) for tensor in changed):
+            return False
+        if any(tensor.nbytes > _LOOKED_AT_BYTES for tensor in inputs):
             return False
         # A part written into something unknown leaves it unknown: no need to compute the part.
         return not operator.written or any(self._becomes_known(operator, tensor) for tensor in changed)

@@ -84,6 +84,7 @@ def _follow_torchvision(engine: Engine) -> None:
 def _selected(engine: Engine, operator: Operator, key: str) -> Callable[..., Any]:
     """Our kernel for BackendSelect, which sees the operators of every device."""
     wanted, keys_below = torch_private.dispatch_key(key), torch_private.keys_below_backend_select()
+    first_key = torch_private.first_key()
     below: Callable[..., Any] | None = None
     ours: Callable[..., Any] | None = None
 
@@ -92,7 +93,7 @@ def _selected(engine: Engine, operator: Operator, key: str) -> Callable[..., Any
         if below is None or ours is None:
             below = torch_private.below_backend_select(operator.overload)
             ours = _override(engine, operator, below)
-        if (keyset & keys_below).highestPriorityTypeId() == wanted:
+        if first_key(keyset & keys_below) == wanted:
             return ours(keyset, *args, **kwargs)
         args = with_tensors_for_numbers(operator, args)
         return below(keyset, *args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from dryfit.rehearse.inside.values.operators import Operator, with_tensors_for_n
 _CPU = torch.device("cpu")
 # The program's own generators are never drawn from: its CPU numbers stay what they were, and CUDA's state is torch's.
 _generator = torch.Generator().manual_seed(0)
+# For the operators that take no generator, and so draw from the program's: its state is put back, by one at a time.
+_drawing = threading.Lock()
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,11 +58,12 @@ def compute(operator: Operator, args: Any, kwargs: Any) -> Any:
         return operator.overload(*args, **kwargs)
     if operator.takes_generator:
         return operator.overload(*args, **{**kwargs, "generator": _generator})
-    state = torch.default_generator.get_state()
-    try:
-        return operator.overload(*args, **kwargs)
-    finally:
-        torch.default_generator.set_state(state)
+    with _drawing:
+        state = torch.default_generator.get_state()
+        try:
+            return operator.overload(*args, **kwargs)
+        finally:
+            torch.default_generator.set_state(state)
 
 
 def _write(card: torch.Tensor, host: torch.Tensor) -> None:

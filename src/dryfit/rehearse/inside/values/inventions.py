@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import linecache
-import os
 import sys
-import sysconfig
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType, FrameType
 
-import torch
+from dryfit.rehearse.places import Owner, owner_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +36,6 @@ class Invention:
 
 
 _Place = tuple[CodeType, int]
-_HIDDEN, _LIBRARY, _PROGRAM = range(3)
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_DRYFIT = str(Path(__file__).parents[3]) + os.sep
-_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 
 
 class Inventions:
@@ -50,7 +43,8 @@ class Inventions:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, _Place | None, _Place | None], tuple[str, bool, int]] = {}
-        self._kinds: dict[CodeType, int] = {}
+        self._owners: dict[CodeType, Owner] = {}
+        self._counting = threading.RLock()  # reentrant, for a finalizer may read a value too
 
     def record(self, what: str, answer: str, *, decides_size: bool) -> None:
         """Count one invented value for the line that is running."""
@@ -60,12 +54,13 @@ class Inventions:
             waiting = sys._current_frames().get(threading.main_thread().ident or 0)
             program, library = self._places(waiting)
         key = (what, program, library)
-        answer, decides_size, count = self._found.get(key, (answer, decides_size, 0))
-        self._found[key] = (answer, decides_size, count + 1)
+        with self._counting:
+            answer, decides_size, count = self._found.get(key, (answer, decides_size, 0))
+            self._found[key] = (answer, decides_size, count + 1)
 
     def listed(self) -> list[Invention]:
         """What was invented so far: what decides a size first, then by how often."""
-        found = [self._described(*key, *value) for key, value in list(self._found.items())]
+        found = [self._described(*key, *value) for key, value in self._found.copy().items()]
         return sorted(found, key=lambda invention: (not invention.decides_size, -invention.count))
 
     def _places(self, frame: FrameType | None) -> tuple[_Place | None, _Place | None]:
@@ -73,12 +68,12 @@ class Inventions:
         library: _Place | None = None
         while frame is not None:
             code = frame.f_code
-            kind = self._kinds.get(code)
-            if kind is None:
-                kind = self._kinds[code] = _kind(code.co_filename)
-            if kind == _PROGRAM:
+            owner = self._owners.get(code)
+            if owner is None:
+                owner = self._owners[code] = owner_of(code.co_filename)
+            if owner is Owner.PROGRAM:
                 return (code, frame.f_lineno), library
-            if kind == _LIBRARY and library is None:
+            if owner is Owner.LIBRARY and library is None:
                 library = (code, frame.f_lineno)
             frame = frame.f_back
         return None, library
@@ -100,12 +95,3 @@ class Inventions:
             through=f"{library[0].co_filename}:{library[1]}" if program and library else "",
             count=count,
         )
-
-
-def _kind(file: str) -> int:
-    """Whose code a file is: hidden ones (torch's, ours, Python's, generated) are never the line that asked."""
-    if file.startswith((_TORCH, _DRYFIT, "<frozen", "<eval_with_key")) or "torchinductor_" in file:
-        return _HIDDEN
-    if f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file:
-        return _LIBRARY
-    return _HIDDEN if file.startswith(_STANDARD) else _PROGRAM

@@ -7,6 +7,7 @@ so that its identity is not used again, while its memory on the card goes back t
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -28,32 +29,40 @@ class KnownStorages:
         known.remember(torch.zeros(4, device="cuda"), assumed=False)
 
     `assumed` holds those whose bytes are a stand-in, or were computed from one: consistent, but not true.
+
+    Several threads may call operators at once, autograd's among them. Changes take a lock; looking takes none, so a
+    change is made in an order in which a stand-in never looks true.
     """
 
-    __slots__ = ("_purge_at", "assumed", "references")
+    __slots__ = ("_changing", "_purge_at", "assumed", "references")
 
     def __init__(self) -> None:
         self.references: dict[int, Any] = {}
         self.assumed: set[int] = set()
         self._purge_at = 4096
+        # Reentrant: a finalizer that Python runs in the middle of a change may itself call operators.
+        self._changing = threading.RLock()
 
     def remember(self, tensor: torch.Tensor, *, assumed: bool) -> None:
         """Take the whole storage of `tensor` as known from here on."""
         identity = storage_identity(tensor)
-        if identity not in self.references:
-            if len(self.references) >= self._purge_at:
-                self._purge()
-            self.references[identity] = _refer_to(tensor.untyped_storage())
-        if assumed:
-            self.assumed.add(identity)
-        else:
-            self.assumed.discard(identity)
+        with self._changing:
+            if assumed:
+                self.assumed.add(identity)
+            if identity not in self.references:
+                if len(self.references) >= self._purge_at:
+                    self._purge()
+                self.references[identity] = _refer_to(tensor.untyped_storage())
+            if not assumed:
+                self.assumed.discard(identity)
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Take the storage of `tensor` as unknown: something unknown was written into it."""
         identity = storage_identity(tensor)
-        if self.references.pop(identity, None) is not None:
-            self.assumed.discard(identity)
+        if identity in self.references:
+            with self._changing:
+                self.references.pop(identity, None)
+                self.assumed.discard(identity)
 
     def is_true(self, tensor: torch.Tensor) -> bool:
         """Whether the bytes of `tensor` are those a card would have."""
@@ -65,9 +74,12 @@ class KnownStorages:
         return storage_identity(tensor) in self.assumed
 
     def _purge(self) -> None:
-        for identity in [i for i, reference in self.references.items() if reference.expired()]:
-            del self.references[identity]
-            self.assumed.discard(identity)
+        # A copy: what finalizers do while this goes round may change the dictionary. The reference that is dropped is
+        # what keeps the identity from being used again, so it goes last.
+        for identity, reference in self.references.copy().items():
+            if reference.expired():
+                self.assumed.discard(identity)
+                self.references.pop(identity, None)
         # Doubling keeps the cost of looking for expired references constant per reference added.
         self._purge_at = max(4096, 2 * len(self.references))
 

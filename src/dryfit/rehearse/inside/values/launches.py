@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.inside.values.known import KnownStorages
 
@@ -18,34 +18,25 @@ def follow(known: KnownStorages) -> None:
     """Forget what such a launch writes, from the moment that Triton or Inductor is imported."""
     written: dict[Any, frozenset[str]] = {}
 
-    def triton(module: ModuleType) -> None:
-        launch = module.JITFunction.run
+    def triton(kernel: Any, args: Any, kwargs: Any) -> None:
+        source, names = torch_private.triton_kernel(kernel)
+        if kernel not in written:
+            written[kernel] = stored_arguments(source, names)
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if isinstance(value, torch.Tensor) and value.is_cuda and name in written[kernel]:
+                known.forget(value)
 
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self not in written:
-                written[self] = stored_arguments(self.src, self.arg_names)
-            for name, value in (*zip(self.arg_names, args, strict=False), *kwargs.items()):
-                if isinstance(value, torch.Tensor) and value.is_cuda and name in written[self]:
-                    known.forget(value)
-            return launch(self, *args, **kwargs)
+    def inductor(kernel: Any, args: Any, kwargs: Any) -> None:
+        # Inductor calls them outputs, and a program's buffers that are changed in place it names apart.
+        names, mutated = torch_private.inductor_kernel(kernel)
+        for name, value in zip(names, args, strict=False):
+            if isinstance(value, torch.Tensor) and value.is_cuda and ("out_ptr" in name or name in mutated):
+                known.forget(value)
 
-        module.JITFunction.run = run
-
-    def inductor(module: ModuleType) -> None:
-        launch = module.CachingAutotuner.run
-
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # What a program's buffers are mutated by, too: Inductor calls them outputs, or names them apart.
-            mutated = getattr(self, "mutated_arg_names", None) or ()
-            for name, value in zip(getattr(self.fn, "arg_names", ()), args, strict=False):
-                if isinstance(value, torch.Tensor) and value.is_cuda and ("out_ptr" in name or name in mutated):
-                    known.forget(value)
-            return launch(self, *args, **kwargs)
-
-        module.CachingAutotuner.run = run
-
-    after_import("triton.runtime.jit", triton)
-    after_import("torch._inductor.runtime.triton_heuristics", inductor)
+    after_import(torch_private.TRITON_LAUNCHES, lambda module: torch_private.before_triton_launches(module, triton))
+    after_import(
+        torch_private.INDUCTOR_LAUNCHES, lambda module: torch_private.before_inductor_launches(module, inductor)
+    )
 
 
 def stored_arguments(source: str, names: list[str]) -> frozenset[str]:

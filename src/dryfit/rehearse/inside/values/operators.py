@@ -42,7 +42,8 @@ class Operator:
 
     `written` are the positions and names of the arguments it writes, `first_read` the first position it reads, and
     `number_positions` those of its tensors where a Python number may stand, as in `x * 2`.
-    `dimension_at` is the position of `dim`, `indices_at` are those of the results called indices.
+    `dimension_at` is the position of `dim`, `indices_at` are those of the results called indices, `argument_names` are
+    the names of all arguments in their order.
     Raises RuntimeError if there is no such operator.
     """
 
@@ -56,6 +57,7 @@ class Operator:
             if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in _WRITTEN_UNSAID
         )
         self.first_read = 1 if self.base in _OVERWRITE_SELF else 0
+        self.argument_names = [argument.name for argument in schema.arguments]
         tensors = [at for at, argument in enumerate(schema.arguments) if str(argument.type) == "Tensor"]
         self.number_positions = tuple(at for at in tensors if (at, schema.arguments[at].name) not in self.written)
         if len(tensors) < 2:
