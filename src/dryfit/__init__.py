@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from dryfit.cards import Card, all_cards, find_card
-    from dryfit.errors import DryfitError, LimitError, ProgramError, UnknownCard, UsageError
+    from dryfit.errors import DryfitError, UnknownCard, UsageError
     from dryfit.in_process import virtual
     from dryfit.rehearse.launch import rehearse as run
     from dryfit.rehearse.result import Result
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Card",
     "DryfitError",
-    "LimitError",
-    "ProgramError",
     "Result",
     "UnknownCard",
     "UsageError",
@@ -40,8 +38,6 @@ __all__ = [
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
-    "LimitError": "dryfit.errors:LimitError",
-    "ProgramError": "dryfit.errors:ProgramError",
     "Result": "dryfit.rehearse.result:Result",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",

@@ -1,11 +1,11 @@
 """Every error dryfit raises on purpose, and the exit code each becomes.
 
 DryfitError                 70  our fault
- ├─ UsageError               2  what was asked for cannot be done as it was written
- │   └─ UnknownCard             no card of that name; carries the nearest names
- ├─ ProgramError             2  the rehearsed program failed by itself
- └─ LimitError               3  a limit of ours decided the answer; the message names it
+ └─ UsageError               2  what was asked for cannot be done as it was written
+     └─ UnknownCard             no card of that name; carries the nearest names
 
+A program that fails, runs out of memory or meets a limit is no error of dryfit's: `Result.ending` says so, and
+`Result.exit_code` how the command ends.
 A message is prose: what happened, where, what was found against what was expected, and what to do next.
 """
 
@@ -30,15 +30,3 @@ class UnknownCard(UsageError):
     def __init__(self, message: str, nearest: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.nearest = nearest
-
-
-class ProgramError(DryfitError):
-    """The rehearsed program failed by itself: a syntax error, an exception, a crash."""
-
-    exit_code = 2
-
-
-class LimitError(DryfitError):
-    """A limit of dryfit's own (time, host memory) ended the rehearsal before it had an answer."""
-
-    exit_code = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
 from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import Observed, assemble
-from dryfit.rehearse.events import EventWriter, Orders, read_events
+from dryfit.rehearse.events import EventFolder, EventWriter, Orders
 from dryfit.rehearse.result import Result
 
 GIB = 1 << 30
@@ -45,6 +46,7 @@ def observed(*processes: list[dict[str, Any]], **changes: Any) -> Observed:
         limit="",
         crash_place=None,
         wall_seconds=1.0,
+        devices=1,
         notes=[],
     )
     return dataclasses.replace(plain, **changes)
@@ -76,10 +78,35 @@ def test_the_process_with_most_of_the_card_gives_the_figures() -> None:
     small, large = events(step(1, backward=5), pid=1), events(step(1, backward=9), pid=2)
     launcher = events(step(0, setup=0), pid=3)
     launcher[-1]["steps"] = []
-    result = result_of(launcher, small, large)
+    result = result_of(launcher, small, large, devices=2)
     assert [process["pid"] for process in result.processes] == [2, 1]
     assert result.peak_allocated_bytes == 9
-    assert "2 processes used the card" in result.notes[0]
+    assert result.peak_total_bytes == 209 + CARD.outside_bytes
+    assert result.notes == ["2 processes used a card; the figures are those of the one that took most."]
+
+
+def test_processes_that_share_a_card_are_added_up() -> None:
+    half = CARD.usable_bytes // 2
+    one, other = events(step(1, backward=half), pid=1), events(step(1, backward=half), pid=2)
+    result = result_of(one, other)
+    assert result.peak_total_bytes == 2 * (half + 200 + CARD.outside_bytes)
+    assert (result.verdict, result.exit_code) == ("unknown", 3)
+    assert "They share one card" in result.notes[0]
+    assert result_of(one, other, devices=2).verdict == "fits"
+
+
+def test_a_process_that_was_told_to_stop_without_a_limit_is_no_whole_run() -> None:
+    small, large = events(step(1, backward=5), how="steady"), events(step(1, backward=9), how="told to stop")
+    result = result_of(small, large, status=None)
+    assert (result.verdict, result.exit_code, result.ending.how) == ("unknown", 3, "fell silent")
+
+
+def test_an_out_of_memory_error_in_a_smaller_process_does_not_fit() -> None:
+    parent, worker = events(step(1, backward=900)), events(step(0, setup=0), how=None, pid=8)
+    parent[-1]["error"] = {**ERROR, "type": "ProcessRaisedException", "is_out_of_memory": False}
+    result = result_of(parent, [*worker, {**OOM, "steps_done": 0, "step": 0}], status=1)
+    assert (result.verdict, result.exit_code) == ("does not fit", 1)
+    assert result.ending.sentence == "train.py ended with status 1 after an out-of-memory error in the setup."
 
 
 def test_a_need_without_a_card_names_those_that_hold_it() -> None:
@@ -147,6 +174,16 @@ def test_an_out_of_memory_the_margin_could_have_prevented_asks_for_a_second_run(
     assert settle.by(result, result).verdict == "does not fit"
 
 
+@pytest.mark.parametrize(("how", "code"), [("interrupted", 130), ("time limit", 3), ("host memory", 3)])
+def test_a_second_run_that_was_stopped_settles_nothing(how: str, code: int) -> None:
+    first = result_of(events(step(1, backward=CARD.usable_bytes - 1000)))
+    second = result_of(events(step(1, backward=9), how="told to stop"), stopped_by=how, limit="9 s", status=None)
+    settled = settle.by(first, second)
+    assert (settled.verdict, settled.exit_code) == ("unknown", code)
+    assert settled.notes[0].startswith("A second run, to settle a close call, came to no answer: train.py was stopped")
+    assert settled.wall_seconds == 2.0
+
+
 @pytest.mark.parametrize(
     ("how", "limit", "sentence"),
     [
@@ -181,6 +218,10 @@ def test_a_result_is_saved_and_read_back(tmp_path: Path) -> None:
     result = result_of([*run[:-1], OOM, run[-1]], status=1)
     result.save(tmp_path / "result.json")
     assert Result.load(tmp_path / "result.json") == result
+    newer = json.loads(result.to_json())
+    newer["added_later"] = newer["ending"]["added_later"] = 1
+    (tmp_path / "newer.json").write_text(json.dumps(newer))
+    assert Result.load(tmp_path / "newer.json") == result
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"schema_version": "x"}', '{"schema_version": 1}', "\x00"])
@@ -196,13 +237,21 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
         Result.load(tmp_path / "x.json")
 
 
-def test_events_survive_a_line_cut_short(tmp_path: Path) -> None:
+def test_events_are_read_as_they_grow_and_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
+    folder = EventFolder(tmp_path)
+    assert folder.read() == []
     writer = EventWriter(str(tmp_path))
     writer.write("python", pid=1)
-    writer.write("step", step=1)
+    assert [event["event"] for event in folder.read()[0]] == ["python"]
+    writer.write("end", how="steady")
     path = next(tmp_path.glob("*.jsonl"))
-    path.write_bytes(path.read_bytes()[:-3])
-    assert [event["event"] for event in read_events(path)] == ["python"]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    assert [event["event"] for event in folder.read()[0]] == ["python"]
+    assert not folder.one_saw_enough()
+    path.write_bytes(whole)
+    assert folder.one_saw_enough()
+    assert folder.seconds_silent() < 5
 
 
 def test_orders_pass_through_the_environment() -> None:

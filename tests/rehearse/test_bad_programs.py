@@ -131,15 +131,18 @@ def test_ctrl_c(project: Path) -> None:
 def test_nothing_is_left_running(project: Path) -> None:
     marker = f"dryfit-orphan-{os.getpid()}"
     (project / "train.py").write_text(
-        "import subprocess, sys, torch\n"
+        "import pathlib, subprocess, sys, torch\n"
         f"sleeper = [sys.executable, '-c', 'import time; time.sleep(600)', '{marker}']\n"
-        "subprocess.Popen(sleeper, start_new_session=True)\n"
-        "raise SystemExit(0)\n"
+        "started = subprocess.Popen(sleeper, start_new_session=True)\n"
+        "print('sleeping:', pathlib.Path(f'/proc/{started.pid}/cmdline').exists())\n"
     )
-    subprocess.run([sys.executable, "-m", "dryfit", "run", "--gpu", "t4", "train.py"], cwd=project, capture_output=True)
-    time.sleep(0.2)
-    listed = [p for p in Path("/proc").glob("[0-9]*/cmdline") if marker.encode() in _read(p)]
-    assert listed == []
+    command = [sys.executable, "-m", "dryfit", "run", "--gpu", "t4", "train.py"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert "sleeping: True" in done.stderr
+    deadline = time.monotonic() + 10
+    while any(marker.encode() in _read(path) for path in Path("/proc").glob("[0-9]*/cmdline")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def _read(path: Path) -> bytes:
@@ -194,3 +197,24 @@ def test_a_torch_that_cannot_have_a_card(project: Path, version: str, sentence: 
     assert done.returncode == 2
     assert sentence in last_line(done.stderr)
     assert "pip install torch --index-url" in last_line(done.stderr)
+
+
+def test_last_words_are_waited_for_whatever_has_ended_before(rehearse: Any) -> None:
+    program = """
+        import subprocess, sys, time, torch
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        x = torch.ones(9 << 20, device="cuda")
+        while True:
+            time.sleep(0.1)
+    """
+    done = rehearse(program, options=("--seconds", "6"))
+    assert done.code == 3
+    assert done.result["peak_reserved_bytes"] == 36 << 20
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_runs(project: Path) -> None:
+    (project / "x.py").write_text("raise SystemExit('ran')")
+    command = [sys.executable, "-m", "dryfit", "run", "-o", "no/where.json", "x.py"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "dryfit: There is no folder to save no/where.json in; make it first, or name another."

@@ -17,9 +17,13 @@ def test_it_runs_and_gives_the_committed_figures(workload: goldens.Workload) -> 
     result = goldens.rehearsed(workload)
     assert result["ending"]["how"] in ("steady", "most steps")
     assert result["verdict"] == "fits"
-    committed = goldens.expected(goldens.TORCH).get(workload.name)
-    if committed is not None and committed.packages == goldens.installed(workload):
-        assert goldens.figures_of(workload, result) == committed
+    found, committed = goldens.figures_of(workload, result), goldens.expected(goldens.TORCH).get(workload.name)
+    if committed is None or committed.packages != found.packages:
+        of = committed.packages if committed else "no version"
+        pytest.skip(
+            f"it ran; its figures are committed for {of}, and {found.packages} with torch {goldens.TORCH} is here"
+        )
+    assert found == committed
 
 
 def test_every_workload_has_committed_figures() -> None:

@@ -62,10 +62,10 @@ def max_threads_per_sm_of(sm: int) -> int | None:
 
 @cache
 def unlimited_card() -> Card:
-    """Give the card used when none is named: an A100's chip with more memory than any program needs.
+    """Give the card used when none is named: an A100's chip with more memory than a program needs.
 
     >>> unlimited_card().sm, unlimited_card().usable_bytes // TIB
-    (80, 16)
+    (80, 2)
 
     Nothing is set aside outside the allocator: the need found on it is PyTorch's alone, and each card that could
     hold it adds its own (`cards_that_fit`). Programs that look at the name find «A100» in it.
@@ -79,7 +79,9 @@ def unlimited_card() -> Card:
         sm_count=a100.sm_count,
         max_threads_per_sm=a100.max_threads_per_sm,
         l2_bytes=a100.l2_bytes,
-        total_bytes=16 * TIB,
+        # With expandable segments torch reserves 1.125 times the total for each stream and pool, and a process has room
+        # for 64 TiB of it: 28 reservations.
+        total_bytes=2 * TIB,
         outside_bytes=0,
         outside_margin_bytes=0,
         note="No such card exists. It is used when no card is named, to find what a program needs.",

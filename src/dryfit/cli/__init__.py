@@ -7,6 +7,7 @@ everything else to stderr. Verb modules import what is heavy only when they run.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from dryfit import __version__
 from dryfit.cli import cards, doctor, run
 from dryfit.errors import DryfitError
+
+EXIT_BROKEN_PIPE = 141  # as the shell has it for a program that SIGPIPE ended
 
 _VERBS = (run, cards, doctor)
 
@@ -49,7 +52,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print("dryfit: stopped by Ctrl-C.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        return 0  # the reader of our output, such as `head`, has had enough
+        # The reader of our output, such as `head`, has had enough; what is still buffered must not be an error at exit.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        return EXIT_BROKEN_PIPE
     except Exception:
         traceback.print_exc()
         print("dryfit: this is our fault; please report the lines above with the command.", file=sys.stderr)

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.rehearse.checkup import check_up
+    from dryfit.rehearse.checkup import NO, check_up
 
     findings = check_up()
     if arguments.json:
@@ -26,4 +26,4 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for finding in findings:
             print(f"{finding.mark:>4}  {finding.subject}: {finding.sentence}")
-    return 2 if any(finding.mark == "no" for finding in findings) else 0
+    return 2 if any(finding.mark == NO for finding in findings) else 0

@@ -9,8 +9,8 @@ optimiser steps.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+from pathlib import Path
 
 NAME = "run"
 HELP = "run a program on a virtual card and say how much memory it takes"
@@ -22,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--gpu",
         metavar="CARD",
-        default=os.environ.get("DRYFIT_GPU") or None,
         help="a name from `dryfit cards` (rtx-4090, a100-80gb, h100), or a card by hand: sm=90,sms=132,memory=141GB; "
         "default: DRYFIT_GPU, else an unlimited card, and the answer names the cards that fit",
     )
@@ -52,8 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.rehearse.launch import rehearse
+    from dryfit.errors import UsageError
+    from dryfit.rehearse.checkup import NO, look_at_machine
     from dryfit.units import parse_bytes
+
+    machine = look_at_machine()
+    if machine.mark == NO:
+        raise UsageError(machine.sentence)
+    if arguments.output and not Path(arguments.output).absolute().parent.is_dir():
+        raise UsageError(f"There is no folder to save {arguments.output} in; make it first, or name another.")
+    from dryfit.rehearse.launch import rehearse  # what it imports is there on Linux only
 
     words = ["-m", *arguments.module] if arguments.module is not None else arguments.program
     result = rehearse(
@@ -71,12 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
         progress=sys.stderr,
     )
-    if arguments.output:
-        result.save(arguments.output)
     if arguments.json:
         print(result.to_json())
     else:
         from dryfit.report import text
 
         text.print_result(result)
+    if arguments.output:
+        result.save(arguments.output)
     return result.exit_code

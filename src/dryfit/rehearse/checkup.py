@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dryfit.errors import DryfitError
-from dryfit.rehearse import sandbox
 from dryfit.virtual_card import installed_torch, library_folder
 
-OLDEST_TORCH, NEWEST_TORCH = (2, 4), (2, 14)
+OK, NO, NOTE = "ok", "no", "note"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,21 +26,23 @@ class Finding:
 
 
 def check_up() -> list[Finding]:
-    """Look at the machine, torch, the virtual card's library and the sandbox, in this order."""
-    return [_machine(), *_torch(), _library(), *_sandbox()]
+    """Look at the machine, torch, the virtual card's library and the sandbox; on a wrong machine, no further."""
+    machine = look_at_machine()
+    return [machine] if machine.mark == NO else [machine, *_torch(), _library(), *_sandbox()]
 
 
-def _machine() -> Finding:
+def look_at_machine() -> Finding:
+    """Whether the virtual card can run on this system at all."""
     what = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return Finding(mark="no", subject="machine", sentence=f"{what}; the virtual card runs on Linux x86-64 only.")
+        return Finding(mark=NO, subject="machine", sentence=f"{what}; the virtual card runs on Linux x86-64 only.")
     if platform.libc_ver()[0] != "glibc":
         return Finding(
-            mark="no",
+            mark=NO,
             subject="machine",
             sentence=f"{what}, without glibc (musl?); PyTorch has no CUDA build for it. Use a Debian or Ubuntu image.",
         )
-    return Finding(mark="ok", subject="machine", sentence=f"{what}.")
+    return Finding(mark=OK, subject="machine", sentence=f"{what}.")
 
 
 def _torch() -> list[Finding]:
@@ -49,29 +50,25 @@ def _torch() -> list[Finding]:
         torch = installed_torch()
         torch.require_cuda()
     except DryfitError as error:
-        return [Finding(mark="no", subject="torch", sentence=str(error))]
-    found = [Finding(mark="ok", subject="torch", sentence=f"{torch.version} with CUDA {torch.cuda}.")]
-    release = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2] if part.isdigit())
-    if not OLDEST_TORCH <= release <= NEWEST_TORCH:
-        found.append(
-            Finding(
-                mark="note",
-                subject="torch",
-                sentence=f"{torch.version} is outside what dryfit was tried with, 2.4 to 2.14; figures may be wrong.",
-            )
-        )
-    return found
+        return [Finding(mark=NO, subject="torch", sentence=str(error))]
+    found = [Finding(mark=OK, subject="torch", sentence=f"{torch.version} with CUDA {torch.cuda}.")]
+    return found + ([Finding(mark=NOTE, subject="torch", sentence=torch.doubt)] if torch.doubt else [])
 
 
 def _library() -> Finding:
     try:
-        return Finding(mark="ok", subject="virtual card", sentence=f"its library is compiled, in {library_folder()}.")
+        return Finding(mark=OK, subject="virtual card", sentence=f"its library is compiled, in {library_folder()}.")
     except DryfitError as error:
-        return Finding(mark="no", subject="virtual card", sentence=str(error))
+        return Finding(mark=NO, subject="virtual card", sentence=str(error))
 
 
 def _sandbox() -> list[Finding]:
+    from dryfit.rehearse import sandbox  # Linux only
+
+    try:
+        found = sandbox.probe()
+    except (OSError, DryfitError) as error:
+        return [Finding(mark=NO, subject="sandbox", sentence=f"no program can be started in it: {error}")]
     return [
-        Finding(mark="ok" if works else "note", subject=subject, sentence=sentence)
-        for subject, works, sentence in sandbox.probe()
+        Finding(mark=OK if works else NOTE, subject=subject, sentence=sentence) for subject, works, sentence in found
     ]

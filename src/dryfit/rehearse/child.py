@@ -17,8 +17,7 @@ from dryfit.errors import DryfitError, UsageError
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.command import search_path
-from dryfit.rehearse.endings import STOPPED_BY_ITSELF
-from dryfit.rehearse.events import ORDERS_VARIABLE, Orders, read_events
+from dryfit.rehearse.events import ORDERS_VARIABLE, Event, EventFolder, Orders
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
 from dryfit.rehearse.places import is_of_the_program
@@ -31,8 +30,8 @@ _POLL_SECONDS = 0.02
 _LOOK_SECONDS = 0.25
 # How long a process may take to write its last event after it was told to stop.
 _LAST_WORD_SECONDS = 3.0
-# How long other processes may go on after one has seen enough; a rank may be waiting for one that has left.
-_OTHERS_SECONDS = 5.0
+# How long all processes may be silent after one has seen enough.
+_SILENT_SECONDS = 10.0
 
 # Services the program may report to. In a rehearsal there is nothing to report, and a client without a network
 # would retry for minutes; each of these is the service's own switch for staying offline.
@@ -45,6 +44,9 @@ _OFFLINE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
+
+
+_STAYS_OFFLINE = ("1", "true", "True", "offline", "disabled", "dryrun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ def run_once(request: Request, card: CardSettings) -> Observed:
         DryfitError: the program could not be started.
     """
     with tempfile.TemporaryDirectory(prefix="dryfit-events-") as folder:
-        events = Path(folder)
+        events = EventFolder(Path(folder))
         orders = Orders(folder=folder, steps=request.steps, values=request.values, skip_weights=request.skip_weights)
         variables = _variables(environment(card, request.torch), orders, allow_network=request.allow_network)
         kernels = _own_kernel_caches(variables)
@@ -94,14 +96,15 @@ def run_once(request: Request, card: CardSettings) -> Observed:
             raise DryfitError(ended.problem)
         return Observed(
             program=list(request.program),
-            processes=[list(read_events(path)) for path in sorted(events.glob("*.jsonl"))],
+            processes=_without_faults(events.read()),
             status=ended.exit_status,
             signal=ended.signal,
             stopped_by=stopped_by,
             limit=request.limits.in_words(stopped_by),
-            crash_place=_crash_place(events),
+            crash_place=_crash_place(Path(folder)),
+            devices=card.count,
             wall_seconds=time.monotonic() - began,
-            notes=_protection_notes(protection, allow_writes=request.allow_writes),
+            notes=[*protection.warnings(), *([request.torch.doubt] if request.torch.doubt else [])],
         )
 
 
@@ -110,7 +113,7 @@ def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> 
     variables = {name: value for name, value in os.environ.items() if name != "DRYFIT_GPU"}
     variables |= card
     if not allow_network:
-        variables |= _OFFLINE
+        variables |= {name: value for name, value in _OFFLINE.items() if variables.get(name) not in _STAYS_OFFLINE}
     variables["PATH"] = search_path()
     variables[ORDERS_VARIABLE] = orders.to_text()
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_HOOK_FOLDER), variables.get("PYTHONPATH"))))
@@ -136,17 +139,27 @@ def _files_of(command: Sequence[str]) -> list[Path]:
     return [path for path in map(Path, command[1:]) if path.is_file()]
 
 
-def _protection_notes(protection: sandbox.Protection, *, allow_writes: bool) -> list[str]:
-    """Say what keeps writes away where it is less than a throw-away layer; a person has to know then."""
-    if allow_writes or (protection.writes == "layers" and protection.network != "audit-hook"):
-        return []
-    return [*protection.sentences(), *protection.failures]
+def _without_faults(processes: list[list[Event]]) -> list[list[Event]]:
+    """The events as they are.
+
+    Raises:
+        DryfitError: our hooks could not be placed in one of the processes.
+    """
+    for event in (event for events in processes for event in events if event["event"] == "fault"):
+        raise DryfitError(
+            "The hooks could not be placed on this torch. This is our fault; please report it with the version of "
+            f"torch and these lines:\n{event['trace']}"
+        )
+    return processes
 
 
-def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: Path) -> str | None:
-    """Wait for the program to end; stop it at a limit or at Ctrl-C and say which, or when one process saw enough."""
+def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: EventFolder) -> str | None:
+    """Wait for the program to end; stop it at a limit or at Ctrl-C and say which.
+
+    Once one process has seen enough, the others may go on as long as they get on; one that waits for a rank that has
+    left does not.
+    """
     began = looked = time.monotonic()
-    one_saw_enough: float | None = None
     stopped_by = None
     try:
         while keeper.wait(_POLL_SECONDS) is None:
@@ -157,13 +170,11 @@ def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: P
                 looked = now
                 if keeper.resident_bytes() > limits.host_memory_bytes:
                     stopped_by = HOST_MEMORY
-                if one_saw_enough is None and any(
-                    _last_word(path) in STOPPED_BY_ITSELF for path in events.glob("*.jsonl")
-                ):
-                    one_saw_enough = now
-            if stopped_by or (one_saw_enough and now - one_saw_enough > _OTHERS_SECONDS):
+                line.update()
+                if events.one_saw_enough() and events.seconds_silent() > _SILENT_SECONDS:
+                    break
+            if stopped_by:
                 break
-            line.update()
     except KeyboardInterrupt:
         stopped_by = INTERRUPTED
     finally:
@@ -173,15 +184,16 @@ def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: P
     return stopped_by
 
 
-def _ask_for_last_words(events: Path, keeper: sandbox.Keeper) -> None:
+def _ask_for_last_words(events: EventFolder, keeper: sandbox.Keeper) -> None:
     """Have every process with hooks write what it knows and leave; one stuck in native code is not waited for."""
-    asked = [pid for pid in keeper.processes() if _catches(pid, STOP_SIGNAL)]
-    for pid in asked:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, STOP_SIGNAL)
+    for pid in keeper.processes():
+        if _catches(pid, STOP_SIGNAL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, STOP_SIGNAL)
     deadline = time.monotonic() + _LAST_WORD_SECONDS
-    while time.monotonic() < deadline and sum(map(bool, map(_last_word, events.glob("*.jsonl")))) < len(asked):
+    while time.monotonic() < deadline and any(_catches(pid, STOP_SIGNAL) for pid in keeper.processes()):
         time.sleep(_POLL_SECONDS)
+    events.read()
 
 
 def _catches(pid: int, signal: int) -> bool:
@@ -193,14 +205,9 @@ def _catches(pid: int, signal: int) -> bool:
     return bool(found and int(found[1], 16) >> (signal - 1) & 1)
 
 
-def _last_word(path: Path) -> str | None:
-    """How a process says it has ended; None while it has not."""
-    return next((event["how"] for event in read_events(path) if event["event"] == "end"), None)
-
-
-def _crash_place(events: Path) -> tuple[str, int] | None:
+def _crash_place(folder: Path) -> tuple[str, int] | None:
     """Where a crashed process was, from what faulthandler wrote: the innermost line of the program's own."""
-    for path in events.glob("*.fault"):
+    for path in folder.glob("*.fault"):
         frames = re.findall(r'File "([^"]+)", line (\d+)', path.read_text(errors="replace"))
         own = [(file, int(line)) for file, line in frames if is_of_the_program(file)]
         if own:

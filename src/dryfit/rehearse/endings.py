@@ -6,11 +6,12 @@ import os
 import signal as signals
 from typing import TYPE_CHECKING
 
-from dryfit.rehearse.events import Event
+from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Ending
 
 if TYPE_CHECKING:
-    from dryfit.rehearse.assemble import Observed, Process
+    from dryfit.rehearse.assemble import Observed
+    from dryfit.rehearse.processes import Process
 
 _WHY_STOPPED = {
     "steady": "with the peak unchanged for the last two",
@@ -18,9 +19,12 @@ _WHY_STOPPED = {
     "most steps": "the most it runs unless --steps says otherwise",
 }
 _MORE = "Its own output above says more."
+
+OUT_OF_MEMORY = "out of memory"
+# The rehearsal stopped the program because it had seen enough.
+SAW_ENOUGH = ENOUGH
 # Endings after which the peak is the program's own, not that of a part of it.
-WHOLE = ("steady", "steps", "most steps", "finished")
-STOPPED_BY_ITSELF = tuple(_WHY_STOPPED)
+WHOLE = (*SAW_ENOUGH, "finished")
 
 EXIT_FITS, EXIT_DOES_NOT_FIT, EXIT_USAGE, EXIT_LIMIT, EXIT_OUR_FAULT, EXIT_INTERRUPTED = 0, 1, 2, 3, 70, 130
 
@@ -38,7 +42,14 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
         return Ending(how=end["how"], sentence=sentence, exit_status=0)
     if error and error["is_out_of_memory"]:
         sentence = f"{program} ran out of memory{_place(error['file'], error['line'])}."
-        return _by_error("out of memory", sentence, error, observed.status)
+        return _by_error(OUT_OF_MEMORY, sentence, error, observed.status)
+    if observed.status and main is not None and main.last_oom is not None:
+        where = f"step {main.last_oom['step']}" if main.last_oom["step"] else "the setup"
+        sentence = f"{program} ended with status {observed.status} after an out-of-memory error in {where}."
+        return Ending(how=OUT_OF_MEMORY, sentence=sentence, exit_status=observed.status)
+    if end.get("how") == "told to stop" or (observed.status is None and observed.signal is None):
+        sentence = f"{program} was stopped: one of its processes had seen enough, and the others had fallen silent."
+        return Ending(how="fell silent", sentence=sentence)
     if observed.signal is not None:
         return _crashed(observed, program, main)
     if not observed.status:
@@ -47,10 +58,6 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
         when = f"after {_steps(main.steps)}" if main and main.steps else "before its first optimiser step"
         what = f"{error['type']}: {_first_line(error['message'])}{_place(error['file'], error['line'])}"
         return _by_error("raised", f"{program} failed {when}: {what}. {_MORE}", error, observed.status)
-    if main is not None and main.ooms and main.ooms[-1]["steps_done"] == main.steps:
-        where = f"step {main.ooms[-1]['step']}" if main.ooms[-1]["step"] else "the setup"
-        sentence = f"{program} ended with status {observed.status} after an out-of-memory error in {where}."
-        return Ending(how="out of memory", sentence=sentence, exit_status=observed.status)
     sentence = f"{program} ended with status {observed.status}. {_MORE}"
     return Ending(how="raised", sentence=sentence, exit_status=observed.status)
 
@@ -61,7 +68,7 @@ def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: b
         return EXIT_INTERRUPTED
     if verdict == DOES_NOT_FIT:
         return EXIT_DOES_NOT_FIT
-    if ending.how in ("time limit", "host memory"):
+    if ending.how in ("time limit", "host memory", "fell silent"):
         return EXIT_LIMIT
     if ending.how in ("raised", "crashed") or not measured:
         return EXIT_USAGE

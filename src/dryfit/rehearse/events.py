@@ -5,23 +5,27 @@ was known last. Events, in the order they come:
 
     python      a Python process of the program has started         pid, parent, argv
     torch       it has imported torch, hooks are in place            versions
-    step        an optimiser step has ended                          step, peaks by phase, seconds
+    step        all optimisers have stepped                          step, peaks by phase, seconds
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
+    fault       our hooks could not be placed                        trace
     end         the process is about to end, or was told to          how, error, peaks by step, calls, inventions
 
-Memory figures are bytes as PyTorch's allocator counts them. `seconds` counts from the import of torch.
+Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
+
+# How a process that the rehearsal stopped says why; `inside.stopping` decides it.
+ENOUGH = ("steady", "steps", "most steps")
 
 # How the parent tells the processes of a rehearsal what to do; a JSON object, see `Orders`.
 ORDERS_VARIABLE = "DRYFIT_REHEARSAL"
@@ -54,18 +58,45 @@ class EventWriter:
     """Appends events to this process's file; each is one `write`, so a crash cannot leave half a line before it."""
 
     def __init__(self, folder: str) -> None:
-        path = f"{folder}/{os.getpid()}.jsonl"
+        self._folder = folder
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Go on in a file of this process's own, after a fork."""
+        path = f"{self._folder}/{os.getpid()}.jsonl"
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, event: str, **fields: Any) -> None:
         os.write(self._descriptor, (json.dumps({"event": event, **fields}, default=str) + "\n").encode())
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """Read one process's events; a last line cut short by a crash is left out."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    yield event
+class EventFolder:
+    """The events of all processes, read as they grow: each look reads only what has been written since the last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._events: dict[Path, list[Event]] = {}
+        self._read_bytes: dict[Path, int] = {}
+        self._newest_at = time.monotonic()
+
+    def read(self) -> list[list[Event]]:
+        """Every process's events so far; a last line that is not finished is left out."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            events = self._events.setdefault(path, [])
+            with path.open("rb") as file:
+                file.seek(self._read_bytes.get(path, 0))
+                whole, _, _ = file.read().rpartition(b"\n")
+            if whole:
+                self._newest_at = time.monotonic()
+                self._read_bytes[path] = self._read_bytes.get(path, 0) + len(whole) + 1
+                events += [json.loads(line) for line in whole.splitlines()]
+        return list(self._events.values())
+
+    def one_saw_enough(self) -> bool:
+        """Whether a process has stopped itself because it had seen enough."""
+        return any(events[-1].get("how") in ENOUGH for events in self.read() if events)
+
+    def seconds_silent(self) -> float:
+        """How long no process has written anything."""
+        self.read()
+        return time.monotonic() - self._newest_at

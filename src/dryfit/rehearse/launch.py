@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TextIO
 
-from dryfit.cards import Card, find_card
+from dryfit.cards import Card, find_card, unlimited_card
 from dryfit.errors import UsageError
 from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import assemble
@@ -67,16 +67,23 @@ def rehearse(
     other_outside_bytes = settle.needs(result, card)
     if other_outside_bytes is None:
         return result
+    if progress is not None:
+        print("dryfit: a close call; running once more to settle it.", file=progress)
     other = dataclasses.replace(settings, outside_bytes=other_outside_bytes)
     return settle.by(result, assemble(run_once(request, other), card, card_was_named=named))
 
 
 def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
-    """The card asked for, and whether one was: the unlimited card stands in for none."""
+    """The card asked for, and whether one was: the unlimited card stands in for none.
+
+    A size alone is a card too, of the kind that the unlimited one is of: an A100.
+    """
     name = gpu or os.environ.get("DRYFIT_GPU")
-    if name:
-        return find_card(name, memory_bytes=memory_bytes), True
-    return find_card("unlimited", memory_bytes=memory_bytes), memory_bytes is not None
+    if name is None and memory_bytes is not None:
+        name = "sm=80,sms=108"
+    if name is None:
+        return unlimited_card(), False
+    return find_card(name, memory_bytes=memory_bytes), True
 
 
 def _steps(steps: int | str | None) -> int | None:

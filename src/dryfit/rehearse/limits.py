@@ -45,11 +45,18 @@ def _free_bytes() -> int:
     """Memory this machine can give without swapping, as the kernel estimates it; less in a container with a limit."""
     found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     free_bytes = int(found[1]) << 10 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # no such control group, or "max"
-            of_container = [int((Path("/sys/fs/cgroup") / name).read_text()) for name in (limit, used)]
-            free_bytes = min(free_bytes, of_container[0] - of_container[1])
+    for group in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory"):  # version 2 and 1, as a container sees its own
+        with contextlib.suppress(OSError, ValueError, StopIteration):  # no such group, or no limit ("max")
+            free_bytes = min(free_bytes, _free_bytes_of(Path(group)))
     return free_bytes
+
+
+def _free_bytes_of(group: Path) -> int:
+    """What a control group may still take; cached files that nobody has used lately are given back when asked for."""
+    names = ("memory.max", "memory.current") if (group / "memory.max").exists() else (
+        "memory.limit_in_bytes", "memory.usage_in_bytes",
+    )  # fmt: skip
+    limit_bytes, used_bytes = (int((group / name).read_text()) for name in names)
+    statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    cached_bytes = int(statistics.get("total_inactive_file", statistics.get("inactive_file", 0)))
+    return limit_bytes - used_bytes + cached_bytes

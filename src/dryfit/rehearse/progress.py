@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TextIO
 
-from dryfit.rehearse.events import read_events
+from dryfit.rehearse.events import EventFolder
 from dryfit.units import format_bytes
-
-_EVERY_SECONDS = 0.2
 
 
 class ProgressLine:
     """Redraws one line from the newest events of the processes; `clear` removes it."""
 
-    def __init__(self, stream: TextIO | None, events: Path) -> None:
+    def __init__(self, stream: TextIO | None, events: EventFolder) -> None:
         self._stream = stream if stream is not None and stream.isatty() else None
         self._events = events
-        self._began = self._drawn_at = time.monotonic()
+        self._began = time.monotonic()
         self._drawn = False
 
     def update(self) -> None:
-        """Redraw, unless that was done a moment ago."""
-        now = time.monotonic()
-        if self._stream is None or now - self._drawn_at < _EVERY_SECONDS:
+        """Redraw."""
+        if self._stream is None:
             return
-        self._drawn_at, self._drawn = now, True
-        self._stream.write(f"\r\x1b[2Kdryfit: {self._state()} ({now - self._began:.0f} s)")
+        self._drawn = True
+        self._stream.write(f"\r\x1b[2Kdryfit: {self._state()} ({time.monotonic() - self._began:.0f} s)")
         self._stream.flush()
 
     def clear(self) -> None:
@@ -37,7 +33,7 @@ class ProgressLine:
             self._stream.flush()
 
     def _state(self) -> str:
-        newest = [event for path in self._events.glob("*.jsonl") for event in read_events(path)]
+        newest = [event for events in self._events.read() for event in events]
         steps = [event for event in newest if event["event"] == "step"]
         if steps:
             reserved_bytes = max(reserved for event in steps for _, reserved, _ in event["phases"].values())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dryfit.errors import UsageError
 
 SCHEMA_VERSION = 1
+_Value = TypeVar("_Value")
 
 FITS, DOES_NOT_FIT, UNKNOWN = "fits", "does not fit", "unknown"
 
@@ -68,7 +69,8 @@ class Ending:
 
     "steady", "steps", "most steps": the rehearsal stopped it, having seen enough; "finished": it ended by itself;
     "out of memory": with that error, uncaught; "raised": with another exception, or a status other than 0;
-    "crashed": by a signal; "time limit", "host memory", "interrupted": a limit or the user stopped it.
+    "crashed": by a signal; "time limit", "host memory", "interrupted": a limit or the user stopped it;
+    "fell silent": one of its processes had seen enough, and the others did nothing more.
     """
 
     how: str
@@ -124,8 +126,15 @@ class Result:
         return json.dumps(self.to_dict(), indent=2)
 
     def save(self, path: str | Path) -> None:
-        """Write the result as JSON."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        """Write the result as JSON.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        try:
+            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"The result could not be saved as {path}: {error.strerror}.") from error
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
@@ -135,20 +144,21 @@ class Result:
             UsageError: the file is not a result, or of a newer schema than this dryfit knows.
         """
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
-            if fields["schema_version"] > SCHEMA_VERSION:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            if values["schema_version"] > SCHEMA_VERSION:
                 raise UsageError(
-                    f"{path} has schema version {fields['schema_version']}, and this dryfit knows up to "
+                    f"{path} has schema version {values['schema_version']}, and this dryfit knows up to "
                     f"{SCHEMA_VERSION}; read it with the dryfit that wrote it, or a newer one."
                 )
-            return cls(
-                **{
-                    **fields,
-                    "step_peaks": [StepPeak(**peak) for peak in fields["step_peaks"]],
-                    "out_of_memory": OutOfMemory(**fields["out_of_memory"]) if fields["out_of_memory"] else None,
-                    "unknowns": [Unknown(**unknown) for unknown in fields["unknowns"]],
-                    "ending": Ending(**fields["ending"]),
-                }
-            )
+            values["step_peaks"] = [_of(StepPeak, peak) for peak in values["step_peaks"]]
+            values["out_of_memory"] = _of(OutOfMemory, values["out_of_memory"]) if values["out_of_memory"] else None
+            values["unknowns"] = [_of(Unknown, unknown) for unknown in values["unknowns"]]
+            values["ending"] = _of(Ending, values["ending"])
+            return _of(cls, values)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error
+
+
+def _of(kind: type[_Value], values: dict[str, Any]) -> _Value:
+    """A value from its fields; those a newer dryfit has added are left out."""
+    return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ could decide, the program is run again with the whole margin taken away (or, aft
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from dryfit.cards import Card
-from dryfit.rehearse.endings import EXIT_FITS, EXIT_LIMIT, WHOLE
+from dryfit.rehearse.endings import EXIT_FITS, EXIT_INTERRUPTED, EXIT_LIMIT, OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Result
 from dryfit.units import format_bytes
 
@@ -31,14 +32,31 @@ def needs(result: Result, card: Card) -> int | None:
 
 def by(first: Result, second: Result) -> Result:
     """The first result, with the verdict that the second one allows."""
-    margin = format_bytes(first.peak_total_range_bytes["high"] - first.peak_total_range_bytes["expected"])
-    if first.verdict == DOES_NOT_FIT:
-        if second.verdict == DOES_NOT_FIT:
-            return first
+    margin = format_bytes(_margin_bytes(first))
+    changed: dict[str, Any]
+    if second.ending.how not in (*WHOLE, OUT_OF_MEMORY):
+        note = f"A second run, to settle a close call, came to no answer: {second.ending.sentence}"
+        code = EXIT_INTERRUPTED if second.exit_code == EXIT_INTERRUPTED else EXIT_LIMIT
+        changed = {"verdict": UNKNOWN, "exit_code": code}
+    elif first.verdict == DOES_NOT_FIT and second.verdict == DOES_NOT_FIT:
+        note = f"It would not fit with {margin} less outside PyTorch's allocator either: a second run said so."
+        changed = {}
+    elif first.verdict == DOES_NOT_FIT:
         note = f"With {margin} less outside PyTorch's allocator than expected it would fit: a second run said so."
-        return dataclasses.replace(first, verdict=UNKNOWN, exit_code=EXIT_LIMIT, notes=[note, *first.notes])
-    if second.ending.how in WHOLE:
+        changed = {"verdict": UNKNOWN, "exit_code": EXIT_LIMIT}
+    elif second.verdict == DOES_NOT_FIT:
+        note = (
+            f"With {margin} more outside PyTorch's allocator than expected it runs out of memory: a second run said so."
+        )
+        changed = {}
+    else:
         note = f"It fits with {margin} more outside PyTorch's allocator than expected, too: a second run said so."
-        return dataclasses.replace(first, verdict=FITS, exit_code=EXIT_FITS, notes=[note, *first.notes])
-    note = f"With {margin} more outside PyTorch's allocator than expected it runs out of memory: a second run said so."
-    return dataclasses.replace(first, notes=[note, *first.notes])
+        changed = {"verdict": FITS, "exit_code": EXIT_FITS}
+    seconds = round(first.wall_seconds + second.wall_seconds, 3)
+    return dataclasses.replace(first, notes=[note, *first.notes], wall_seconds=seconds, **changed)
+
+
+def _margin_bytes(result: Result) -> int:
+    assert result.card is not None
+    margin_bytes: int = result.card["outside_margin_bytes"]
+    return margin_bytes

@@ -52,8 +52,10 @@ def unfaithful_calls() -> dict[str, int]:
     """
     calls: dict[str, int] = {}
     name = ctypes.c_char_p()
-    while count := _library().dryfit_unfaithful_calls(len(calls), ctypes.byref(name)):
+    i = 0
+    while count := _library().dryfit_unfaithful_calls(i, ctypes.byref(name)):
         calls[(name.value or b"").decode()] = count
+        i += 1
     return calls
 
 

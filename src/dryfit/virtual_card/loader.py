@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import dataclasses
+import hashlib
 import os
+import re
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +54,7 @@ def environment(
     Paths that `base` already has are kept behind the library's. Raises:
         UsageError: the library is not compiled, or the torch (default: this interpreter's) has no CUDA in it.
     """
-    folder = library_folder()
+    folder = _without_separators(library_folder())
     torch_build = torch_build or installed_torch()
     settings = dataclasses.replace(
         settings, cuda=settings.cuda or torch_build.require_cuda(), cudnn=settings.cudnn or torch_build.cudnn
@@ -85,6 +89,12 @@ def put_in_front(settings: CardSettings) -> None:
         UsageError: torch is imported already, or anything that `environment` raises.
     """
     if in_front():
+        there, wanted = _deciding(os.environ.get(VARIABLE, "")), _deciding(settings.text())
+        if there != wanted:
+            raise UsageError(
+                f"This process has a virtual card already, {there['name']}, and keeps it to its end; "
+                f"{wanted['name']} needs a process of its own (in a notebook: restart the kernel)."
+            )
         return
     if "torch" in sys.modules:
         raise UsageError(
@@ -99,3 +109,26 @@ def put_in_front(settings: CardSettings) -> None:
     # Loaded this late, the library's pthread_exit (c/ending.c) is not in front of the one Python calls: give torch's
     # threads the moment they need before the interpreter shuts down.
     atexit.register(time.sleep, 0.05)
+
+
+def _deciding(text: str) -> dict[str, str]:
+    """Of settings as the library reads them, those that say which card it is."""
+    pairs = dict(pair.partition("=")[::2] for pair in text.split(";") if pair)
+    names = ("name", "sm", "sms", "memory_bytes", "outside_bytes", "count", "order")
+    return {name: pairs.get(name, "") for name in names}
+
+
+def _without_separators(folder: Path) -> Path:
+    """The folder by a path that LD_PRELOAD can hold: blanks and colons separate there, and cannot be escaped."""
+    if not re.search(r"[\s:;]", str(folder)):
+        return folder
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    link = Path(tempfile.gettempdir()) / f"dryfit-library-{os.getuid()}-{name}"
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(folder)
+    if link.lstat().st_uid != os.getuid() or link.readlink() != folder or re.search(r"[\s:;]", str(link)):
+        raise UsageError(
+            f"The virtual card's library lies in {folder}, and LD_PRELOAD cannot hold a path with blanks or colons. A "
+            f"link to it as {link} is no help either; install dryfit in a folder without them."
+        )
+    return link

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dryfit.errors import UsageError
 
+OLDEST, NEWEST = (2, 4), (2, 14)  # what dryfit was tried with
 PIP_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/cu128"
 
 
@@ -21,6 +22,15 @@ class TorchBuild:
     cuda: str | None
     cudnn: int | None
     folder: Path
+
+    @property
+    def doubt(self) -> str | None:
+        """What there is to say of a version that dryfit was not tried with; None for the others."""
+        release = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
+        if OLDEST <= release <= NEWEST:
+            return None
+        tried = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
+        return f"torch {self.version} is outside what dryfit was tried with, {tried}; its figures may be wrong."
 
     def require_cuda(self) -> int:
         """The major version of the CUDA it was built for, 12 or 13.

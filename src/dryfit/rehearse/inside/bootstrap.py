@@ -11,7 +11,7 @@ import faulthandler
 import os
 import signal
 import sys
-import time
+import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -39,40 +39,56 @@ def start() -> None:
 
 
 class _Process:
-    """This process's event file and what has been learnt; forked children (data-loader workers) write nothing."""
+    """This process's event file and what has been learnt. A forked child begins anew, with a file of its own."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
         self._watch: Watch | None = None
-        self._pid = os.getpid()
-        self._began = time.monotonic()
         self._writer = EventWriter(orders.folder)
-        self._writer.write("python", pid=self._pid, parent=os.getppid(), argv=sys.orig_argv)
-        self._faults = open(f"{orders.folder}/{self._pid}.fault", "w")  # noqa: SIM115, PTH123 - open to the end
-        faulthandler.enable(file=self._faults)
+        self._begin()
         signal.signal(STOP_SIGNAL, lambda *_: self._stop("told to stop"))
         # Registered first, so it runs last: after everything the program does at its own exit.
         atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._begin_anew)
+        # A process that multiprocessing forked leaves without running exit handlers, but for its own finalizers.
+        after_import("multiprocessing.util", lambda util: util.register_after_fork(self, _Process._finalize_with))
         after_import("torch", self._place_hooks)
         if orders.skip_weights:
             from dryfit.rehearse.inside import skip_weights
 
             skip_weights.prepare()
 
+    def _begin(self) -> None:
+        self._writer.write("python", pid=os.getpid(), parent=os.getppid(), argv=sys.orig_argv)
+        self._faults = open(f"{self._orders.folder}/{os.getpid()}.fault", "w")  # noqa: SIM115, PTH123 - to the end
+        faulthandler.enable(file=self._faults)
+
+    def _begin_anew(self) -> None:
+        self._writer.reopen()
+        self._begin()
+        if self._watch is not None:
+            self._watch.begin_anew()
+
+    def _finalize_with(self) -> None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, self._at_exit, exitpriority=-1000)
+
     def _place_hooks(self, torch: ModuleType) -> None:
         from dryfit.rehearse.inside.watch import Watch
 
-        self._watch = Watch(self._orders, self._writer, self._stop)
-        self._writer.write("torch", versions=self._watch.versions())
+        try:
+            self._watch = Watch(self._orders, self._writer, self._stop)
+        except Exception:
+            # Our fault, and to be known as ours: raised in here it would look like the program's `import torch`.
+            self._writer.write("fault", trace=traceback.format_exc())
+            os._exit(70)
 
     def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"seconds": time.monotonic() - self._began}
-        return facts | self._watch.facts() if self._watch is not None else facts
+        return self._watch.facts() if self._watch is not None else {}
 
     def _stop(self, how: str) -> None:
-        if os.getpid() == self._pid:
-            ending.stop_now(self._writer.write, self._facts, how)
+        ending.stop_now(self._writer.write, self._facts, how)
 
     def _at_exit(self) -> None:
-        if os.getpid() == self._pid:
-            ending.last_words(self._writer.write, self._facts, "finished")
+        ending.last_words(self._writer.write, self._facts, "finished")

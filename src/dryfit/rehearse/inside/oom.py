@@ -27,7 +27,6 @@ def watch(progress: Progress, writer: EventWriter) -> None:
             phase=progress.phase,
             device=device,
             requested_bytes=requested_bytes,
-            allowed_bytes=allowed_bytes,
             free_bytes=free_bytes,
             allocated_bytes=stats["allocated_bytes"],
             reserved_bytes=stats["reserved_bytes"],

@@ -8,9 +8,10 @@ A phase lasts until the next one begins:
     backward         while autograd's engine runs; modules called inside it are recomputation
     after backward   from there to whatever comes next: unscaling, clipping, logging
     optimizer step   while an optimiser's `step` runs
-    between steps    after an optimiser's step, until the next module is called: zero_grad, data, logging
+    after the step   from there until a module is called again: zero_grad, data, logging
 
-Only changes of phase cost anything (about 0.1 ms: the allocator's statistics are read), not every module's call.
+A step lasts from a forward pass to the next one after all optimisers have stepped. Only changes of phase cost anything
+(about 0.1 ms: the allocator's statistics are read), not every module's call.
 """
 
 from __future__ import annotations
@@ -20,63 +21,103 @@ from collections.abc import Callable
 from typing import Any
 
 from dryfit.rehearse.inside.peaks import PeakMeter, Window
+from dryfit.rehearse.inside.rounds import Rounds
 
 SETUP, FORWARD, EVALUATION = "setup", "forward", "evaluation"
 BACKWARD, AFTER_BACKWARD = "backward", "after backward"
-OPTIMIZER_STEP, BETWEEN = "optimizer step", "between steps"
+OPTIMIZER_STEP, AFTER_STEP = "optimizer step", "after the step"
+_BEGINNINGS = (FORWARD, EVALUATION, BACKWARD)
+
+StepEvent = dict[str, Any]
 
 
 class Progress:
     """Counts steps and keeps the peaks of each step by phase; `step` 0 is the setup.
 
-    `on_step(progress)` is called at the end of each optimiser step, with that step's peaks in `step_peaks[-1]`.
+    `on_figures(step event)` is called as soon as all optimisers have stepped, so that a crash loses nothing, and again
+    when the step is over. `on_end(step event)` is called then, too.
     """
 
-    def __init__(self, meter: PeakMeter, on_step: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, meter: PeakMeter, on_figures: Callable[[StepEvent], None], on_end: Callable[[StepEvent], None]
+    ) -> None:
+        self._meter, self._on_figures, self._on_end = meter, on_figures, on_end
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget everything, as in a forked child that is a process of its own now."""
         self.phase = SETUP
         self.steps_done = 0
-        self.step_peaks: list[dict[str, Window]] = [{}]
-        self.step_seconds: list[float] = []
-        self._meter, self._on_step = meter, on_step
-        self._step_began = time.monotonic()
+        self._step_peaks: list[dict[str, Window]] = [{}]
+        self._rounds = Rounds()
+        self._step_began, self._step_seconds = time.monotonic(), 0.0
+        self._figures: StepEvent = {}
 
     @property
     def step(self) -> int:
         """The step the program is in, from 1; 0 during the setup."""
-        return len(self.step_peaks) - 1
+        return len(self._step_peaks) - 1
 
     def enter(self, phase: str) -> None:
-        """Close the window of the phase so far and begin `phase`; the first forward also begins step 1."""
-        self.close_window()
+        """Begin a phase; a forward pass, or a backward without one, after all optimisers stepped begins a step too."""
+        self._close_window()
         if self.phase == SETUP and phase != SETUP:
             self._begin_step()
+        elif phase in _BEGINNINGS and self._rounds.is_complete:
+            self._end_step()
         self.phase = phase
 
-    def close_window(self) -> None:
-        """Add the peaks since the last change of phase to the phase they belong to."""
-        phases = self.step_peaks[-1]
+    def optimizer_made(self, optimizer: Any) -> None:
+        """The program has made an optimiser."""
+        self._rounds.made(optimizer)
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """An optimiser begins its step."""
+        self._close_window()
+        if self.phase == SETUP:
+            self._begin_step()
+        elif self._rounds.begins_anew_with(optimizer):
+            self._end_step()
+        self.phase = OPTIMIZER_STEP
+
+    def optimizer_ended(self, optimizer: Any, before: str) -> None:
+        """An optimiser has stepped; inside a backward pass that goes on."""
+        self._close_window()
+        self.phase = BACKWARD if before == BACKWARD else AFTER_STEP
+        self._rounds.stepped(optimizer)
+        if self._rounds.is_complete:
+            self.steps_done += 1
+            self._tell_figures()
+
+    def finish(self) -> list[StepEvent]:
+        """All steps' peaks, the unfinished last step's too if it has any; the process is about to end."""
+        self._close_window()
+        return [step_event(number, phases) for number, phases in enumerate(self._step_peaks) if phases]
+
+    def _close_window(self) -> None:
+        phases = self._step_peaks[-1]
         phases[self.phase] = phases.get(self.phase, Window()).joined(self._meter.close_window())
 
-    def end_step(self) -> None:
-        """An optimiser has stepped: the step's figures are final."""
-        self.close_window()
-        self.steps_done += 1
-        self.step_seconds.append(time.monotonic() - self._step_began)
-        self._on_step(self)
+    def _tell_figures(self) -> None:
+        if not self._step_seconds:
+            self._step_seconds = time.monotonic() - self._step_began
+        self._figures = {**step_event(self.step, self._step_peaks[-1]), "seconds": self._step_seconds}
+        self._on_figures(self._figures)
+
+    def _end_step(self) -> None:
+        if not self._rounds.is_complete:  # ended by an optimiser's second step
+            self.steps_done += 1
+        self._tell_figures()
+        self._rounds.begin()
+        self._on_end(self._figures)
         self._begin_step()
-        self.phase = BETWEEN
 
     def _begin_step(self) -> None:
-        self.step_peaks.append({})
-        self._step_began = time.monotonic()
-
-    def peaks_by_step(self) -> list[dict[str, Any]]:
-        """All steps' peaks as plain values for an event, the unfinished last step too if it has any."""
-        self.close_window()
-        return [step_event(number, phases) for number, phases in enumerate(self.step_peaks) if phases]
+        self._step_peaks.append({})
+        self._step_began, self._step_seconds = time.monotonic(), 0.0
 
 
-def step_event(number: int, phases: dict[str, Window]) -> dict[str, Any]:
+def step_event(number: int, phases: dict[str, Window]) -> StepEvent:
     """One step's peaks as plain values: {"step": n, "phases": {phase: [allocated, reserved, used]}}, in bytes."""
     return {
         "step": number,

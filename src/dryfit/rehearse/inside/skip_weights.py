@@ -41,9 +41,7 @@ def _change_transformers(module: ModuleType) -> None:
 
     @functools.wraps(real)
     def from_pretrained(cls: Any, name: Any, *model_args: Any, config: Any = None, **kwargs: Any) -> Any:
-        if kwargs.get("quantization_config") is not None or name is None:
-            # Quantising happens while weights are loaded; only the real path knows how.
-            return real(cls, name, *model_args, config=config, **kwargs)
+        asked = {**kwargs, "config": config}
         device = _device(kwargs.pop("device_map", None))
         dtype = kwargs.pop("torch_dtype", None)
         dtype = kwargs.pop("dtype", dtype)
@@ -53,6 +51,9 @@ def _change_transformers(module: ModuleType) -> None:
             config, kwargs = cls.config_class.from_pretrained(
                 config if config is not None else name, return_unused_kwargs=True, **about_file, **kwargs
             )
+        if asked.get("quantization_config") or getattr(config, "quantization_config", None) or name is None:
+            # Quantised while the weights are loaded; only the real path knows how.
+            return real(cls, name, *model_args, **asked)
         dtype = _dtype(dtype, config, transformers=module)
         with _on(device), _uninitialised(module):
             model = cls._from_config(config, **({"torch_dtype": dtype} if _is_old(cls) else {"dtype": dtype}), **kwargs)

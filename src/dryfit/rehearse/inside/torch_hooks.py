@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -72,39 +71,30 @@ def _watch_backward(progress: Progress) -> None:
 
 
 def _watch_optimizers(progress: Progress) -> None:
-    """Count the steps of every optimiser; the program's step is the highest count of any one of them.
-
-    So a GAN's two optimisers make one step together, and so do the hundreds of a fused backward.
-    """
     import torch
 
-    counts: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
     stepping: set[int] = set()
 
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             if id(self) in stepping:  # a subclass calling its parent's step
                 return real(self, *args, **kwargs)
             before = progress.phase
             stepping.add(id(self))
-            progress.enter(phases.OPTIMIZER_STEP)
             try:
+                progress.optimizer_begins(self)
                 result = real(self, *args, **kwargs)
+                _let_watchdog_look()
+                progress.optimizer_ended(self, before)
+                return result
             finally:
                 stepping.discard(id(self))
-            counts[self] = counts.get(self, 0) + 1
-            if counts[self] > progress.steps_done:
-                _let_watchdog_look()
-                progress.end_step()
-            elif before != phases.OPTIMIZER_STEP:
-                progress.enter(before)
-            return result
 
         # Not `functools.wraps`, which sets `__wrapped__`: older Dynamo takes optimisers' hooks off by following it.
         # GradScaler looks at the signature. `hooked` is torch's own mark, which keeps it from wrapping once more.
         step.__name__, step.__qualname__, step.__doc__ = real.__name__, real.__qualname__, real.__doc__
         step.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
-        step.hooked = step.counted = True  # type: ignore[attr-defined]
+        step.hooked = step.watched = True  # type: ignore[attr-defined]
         return step
 
     real_init = torch.optim.Optimizer.__init__
@@ -112,9 +102,10 @@ def _watch_optimizers(progress: Progress) -> None:
     @functools.wraps(real_init)
     def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         real_init(self, *args, **kwargs)
+        progress.optimizer_made(self)
         kind = type(self)
-        if not getattr(kind.step, "counted", False):
-            kind.step = counted(kind.step)  # type: ignore[method-assign]
+        if not getattr(kind.step, "watched", False):
+            kind.step = watched(kind.step)  # type: ignore[method-assign]
 
     torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
 

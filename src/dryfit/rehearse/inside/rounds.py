@@ -1,0 +1,42 @@
+"""When the optimisers of a program have all stepped, so that its training step is over."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class Rounds:
+    """Which optimisers have stepped in the current round, of those that take part.
+
+    Every optimiser that was made is expected to step once in a round; one that has not when another begins its second
+    step takes no part (an optimiser kept for later, the generator of a GAN that is trained less often). So a GAN's
+    two optimisers make one step together, and so do the hundreds of a backward pass that updates as it goes.
+    """
+
+    def __init__(self) -> None:
+        self._taking_part: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.is_complete = False
+
+    def made(self, optimizer: Any) -> None:
+        """An optimiser was made, and takes part from now on."""
+        self._taking_part.add(optimizer)
+
+    def begins_anew_with(self, optimizer: Any) -> bool:
+        """Whether the round is over because this optimiser is about to step; those that have not take no part."""
+        if optimizer in self._stepped:
+            self._taking_part = weakref.WeakSet(self._stepped)
+            return True
+        return self.is_complete
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimiser has stepped."""
+        self._taking_part.add(optimizer)
+        self._stepped.add(optimizer)
+        self.is_complete = self._taking_part <= self._stepped
+
+    def begin(self) -> None:
+        """Begin the next round."""
+        self._stepped.clear()
+        self.is_complete = False

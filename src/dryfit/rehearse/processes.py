@@ -1,0 +1,76 @@
+"""What one rehearsed Python process did, read from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dryfit.rehearse.events import Event
+from dryfit.rehearse.result import StepPeak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One Python process that imported torch. `used_peak_bytes` is what it took of the card, PyTorch's or not."""
+
+    pid: int
+    versions: dict[str, str | None]
+    step_peaks: list[StepPeak]
+    used_peak_bytes: int
+    steps: int
+    ooms: list[Event]
+    end: Event | None
+
+    @property
+    def allocated_bytes(self) -> int:
+        return max((peak.peak_allocated_bytes for peak in self.step_peaks), default=0)
+
+    @property
+    def reserved_bytes(self) -> int:
+        return max((peak.peak_reserved_bytes for peak in self.step_peaks), default=0)
+
+    @property
+    def peak_step(self) -> StepPeak | None:
+        """The first step that reached the peak of allocated memory."""
+        if not self.allocated_bytes:
+            return None
+        return max(self.step_peaks, key=lambda peak: (peak.peak_allocated_bytes, -peak.step))
+
+    @property
+    def last_oom(self) -> Event | None:
+        """The last out-of-memory error, if no step was finished after it."""
+        return self.ooms[-1] if self.ooms and self.ooms[-1]["steps_done"] == self.steps else None
+
+
+def read_process(events: Sequence[Event]) -> Process | None:
+    """Read one process's events; None if it never imported torch.
+
+    The last event knows the peaks of every step, the one that was not finished too; without it (a crash) the steps
+    that were finished still count.
+    """
+    torch = next((e for e in events if e["event"] == "torch"), None)
+    if torch is None:
+        return None
+    end = next((e for e in reversed(events) if e["event"] == "end"), None)
+    finished = {e["step"]: e for e in events if e["event"] == "step"}  # the last that was said of a step counts
+    steps = end["steps"] if end and "steps" in end else list(finished.values())
+    return Process(
+        pid=events[0]["pid"],
+        versions=torch["versions"],
+        step_peaks=[_step_peak(e, finished.get(e["step"], {}).get("seconds")) for e in steps],
+        used_peak_bytes=max((used for e in steps for _, _, used in e["phases"].values()), default=0),
+        steps=len(finished),
+        ooms=[e for e in events if e["event"] == "oom"],
+        end=end,
+    )
+
+
+def _step_peak(event: Event, seconds: float | None) -> StepPeak:
+    phases: dict[str, list[int]] = event["phases"]
+    return StepPeak(
+        step=event["step"],
+        peak_allocated_bytes=max((allocated for allocated, _, _ in phases.values()), default=0),
+        peak_reserved_bytes=max((reserved for _, reserved, _ in phases.values()), default=0),
+        peak_phase=max(phases, key=lambda name: phases[name][0], default=""),
+        seconds=seconds,
+    )
