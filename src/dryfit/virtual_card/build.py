@@ -79,7 +79,8 @@ def build(folder: Path = LIBRARY_FOLDER) -> Path:
             flags = COMPILE_STUBS if source == stubs else COMPILE
             _run([*compiler, *flags, f"-I{SOURCES}", "-c", str(source), "-o", str(objects[-1])])
         library, companion = work / "libcuda.so.1", work / "libnvidia-ml.so.1"
-        _run([*compiler, *LINK, "-Wl,-soname,libcuda.so.1", "-o", str(library), *map(str, objects), "-ldl"])
+        same = [f"-Wl,--defsym={name}={base}" for name, base in aliases().items()]
+        _run([*compiler, *LINK, *same, "-Wl,-soname,libcuda.so.1", "-o", str(library), *map(str, objects), "-ldl"])
         # Whoever opens NVML's library finds its names in the first one, which this empty one needs.
         needs = [f"-L{work}", "-Wl,--no-as-needed", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
         empty = ["-x", "c", os.devnull, "-x", "none"]
@@ -117,7 +118,10 @@ def stubs_text() -> str:
     """C text with one weak function for every name; a C file's own definition takes its place when they are linked."""
     names = read_names()
     judgements = read_judgements()
-    return STUBS_HEAD + "".join(_stub(name, marks, judgements) for name, marks in names.items())
+    other_names = aliases()
+    return STUBS_HEAD + "".join(
+        _stub(name, marks, judgements) for name, marks in names.items() if name not in other_names
+    )
 
 
 def read_names() -> dict[str, list[tuple[int, str]]]:
@@ -126,10 +130,29 @@ def read_names() -> dict[str, list[tuple[int, str]]]:
     for line in (SOURCES / "names.txt").read_text().splitlines():
         name, *marks = line.split()
         names[name] = [(int(mark.split(":")[0]), mark.split(":")[1]) for mark in marks]
-    for name, outputs in list(names.items()):  # the driver also exports the names without a version
-        if re.fullmatch(r"cu[A-Z]\w+_v\d", name):
-            names.setdefault(name[:-3], outputs)
     return names
+
+
+def aliases() -> dict[str, str]:
+    """Other names of functions, with the function that each stands for.
+
+    The driver also exports the names without a version, and the runtime exports those with a suffix for programs whose
+    default stream is each thread's own; the linker gives them the same address, whatever the arguments are.
+
+    >>> aliases()["cudaMemcpyAsync_ptsz"], aliases()["cuMemAlloc"]
+    ('cudaMemcpyAsync', 'cuMemAlloc_v2')
+    """
+    names = read_names()
+    text = "".join(path.read_text() for path in sorted(SOURCES.glob("*.c")))
+    written = set(re.findall(r"^EXPORT [^(]*?(\w+)\(", text, re.MULTILINE))
+    found: dict[str, str] = {}
+    for name in names:
+        if re.fullmatch(r"cu[A-Z]\w+_v\d", name) and name[:-3] not in names:
+            found.setdefault(name[:-3], name)
+        base = re.sub(r"_pt[sd][sz]$", "", name)
+        if base != name and (base in names or base in written):
+            found[name] = base
+    return {name: base for name, base in found.items() if name not in written}
 
 
 def read_judgements() -> list[tuple[str, bool]]:

@@ -32,6 +32,8 @@ NUMBER_BYTES = {
     "unsigned long long int": 8, "CUdeviceptr": 8, "CUdeviceptr_v2": 8, "cuuint64_t": 8,
 }  # fmt: skip
 HANDS_OUT = re.compile(r"Create|Get|Load|Open|Alloc|Init|Instantiate|Retain|Clone|Import|Split|Add|Reserve|Malloc")
+# Of these, pointers are what the caller passes in, and answers a handle at most.
+PASSES_IN = re.compile(r"_*(?:cuda|cu[A-Z]|cublas|cufft|cupti)\w*?(?:Batch\w*Async|GetAttributes|LoadData|Link[AC]|Set(?!s))")
 STRUCTURE = re.compile(r"(?:3|Extent|PitchedPtr|Complex|UniqueId)$")  # types that are passed by value
 
 
@@ -120,6 +122,9 @@ def _marks(name: str, arguments: str, numbers: dict[str, int], handles: set[str]
             elif stars == 1 and base in numbers:
                 marks.append(f"{position}:{numbers[base]}")
         position += 1
+    if PASSES_IN.match(name):
+        handles = [mark for mark in marks if mark.endswith(":h")]
+        marks = handles[:1] if "LoadData" in name else handles[-1:] if "LinkCreate" in name else []
     return " ".join(marks)
 
 

@@ -162,8 +162,8 @@ uintptr_t take_addresses(size_t size) {
   UNFAITHFUL("address space used up");
   if (!said)
     fprintf(stderr,
-            "dryfit: the virtual card ran out of address space, not of memory: %zu MiB were asked for. The out-of-memory "
-            "error that follows says nothing about the card. Lift the limit on virtual memory (ulimit -v unlimited).\n",
+            "dryfit: the virtual card ran out of address space, not of memory: %zu MiB were asked for. The error that "
+            "follows says nothing about the card. Lift the limit on virtual memory (ulimit -v unlimited).\n",
             size / MIB);
   said = true;
   return 0;

@@ -27,6 +27,7 @@
 #define HOST_PAGE ((size_t)4096)
 #define DEVICE_PAGE (2 * MIB)   // the driver hands out memory in pages of 2 MiB
 #define SMALL_COPY MIB          // copies up to this size are real
+#define TINY_COPY (64 * KIB)    // those up to this one always; for the others there is a budget of host memory
 #define MAX_DEVICES 64
 
 // The statuses that are returned; the runtime and the driver number them alike.
@@ -40,6 +41,8 @@ enum {
   NO_KERNEL_IMAGE = 209,
   ILLEGAL_STATE = 401,
   SYMBOL_NOT_FOUND = 500,
+  ALREADY_REGISTERED = 712,
+  NOT_REGISTERED = 713,
   CAPTURE_UNSUPPORTED = 900,
 };
 
@@ -61,6 +64,10 @@ typedef struct {
 } Settings;
 const Settings *card(void);
 int visible_devices(void);
+int boards(void);                                         // cards of the machine, as NVML counts them
+int board_of(int device);                                 // the number of CUDA's device there
+int device_on(int board);                                 // and back; -1 for a card that the program does not see
+void board_uuid(unsigned char bytes[16], int board);
 size_t usable_bytes(void);
 
 // ---- calls.c: handles, and the calls that have no faithful answer ---------------------------------------------------
@@ -85,6 +92,7 @@ typedef struct {
   size_t size;
   int device;
   int kind;
+  size_t stored_bytes;   // of larger copies, in pages that they were the first to touch
   uint64_t link;   // of mapped addresses, the handle of their memory; mapping.c has another use for it
 } Range;
 typedef struct {
@@ -112,9 +120,18 @@ int allocate_managed(void **out, size_t size, int device);
 int release(void *p);
 int pinned_allocate(void **out, size_t size);
 int unpin_here(void *p);
+int register_here(void *p, size_t size);
+int unregister_here(void *p);
+int allocate_from_pool(void **out, size_t size, int device);
+int pool_device(const void *pool);
+int allocate_rows(void **out, size_t *pitch, size_t width, size_t rows);   // of the pitch that it answers
 size_t used_bytes(int device);
 size_t free_bytes(int device);
 int kind_of_memory(const void *p, Range *range);   // MEMORY_..., and the whole range it lies in
+void drop_pages(Range range);                      // of a range that is gone; with the lock held
+bool may_store(void *to, size_t n);                // may one more larger copy take host memory for what it stores?
+void forget_stored(const void *p, size_t n);
+bool is_untouched(const void *p, size_t n);        // of at most SMALL_COPY: these pages hold zeros, and take no memory
 bool owns_pages(const void *p);                    // is this memory whose pages can be dropped to clear it?
 bool is_a_device(int device);
 size_t pages(size_t size);                         // rounded up to whole ones, at least one
@@ -129,11 +146,13 @@ int create_stream(void **stream, unsigned flags, int priority);
 int stream_priority(const void *stream);
 int current_device(void);
 int select_device(int device);
+bool is_visible(int device);
+int failed(int status);   // the runtime's functions return through it: the status is what cudaGetLastError shows
 int device_attribute(int *value, int attribute, int device);
 int active_blocks(int *blocks, int block_threads);
 const char *error_text(int status);
 const char *error_name(int status);
 int driver_version(void);
-int bus_number(int device);
+int bus_number(int board);
 
 #endif

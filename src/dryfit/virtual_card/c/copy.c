@@ -1,5 +1,5 @@
 // Copies and fills. Up to 1 MiB they are real, so that a value sent to the card and read back is the same value; beyond
-// that nothing is stored on the card, and reading it gives zeros.
+// that, and beyond the budget of memory.c, nothing is stored on the card, and reading it gives zeros.
 #include "card.h"
 
 #include <string.h>
@@ -7,12 +7,13 @@
 
 // Zeros, giving whole pages back to the system where that is the same.
 static void clear(void *p, size_t n) {
-  if (n <= SMALL_COPY || !owns_pages(p)) {
+  if (n <= TINY_COPY || !owns_pages(p) || (n <= SMALL_COPY && !is_untouched(p, n))) {
     memset(p, 0, n);
     return;
   }
   uintptr_t begin = (uintptr_t)p, end = begin + n;
   uintptr_t first_page = ROUND_UP(begin, HOST_PAGE), last_page = end & ~(HOST_PAGE - 1);
+  if (n > SMALL_COPY) forget_stored(p, n);
   memset(p, 0, first_page - begin);
   madvise((void *)first_page, last_page - first_page, MADV_DONTNEED);
   memset((void *)last_page, 0, end - last_page);
@@ -42,24 +43,25 @@ static bool answered(void *to, size_t n) {
 int copy_bytes(void *to, const void *from, size_t n) {
   bool from_card = is_device(from), to_card = is_device(to);
   if (from_card && !to_card && answered(to, n)) return OK;
-  if (n <= SMALL_COPY || (!from_card && !to_card)) memmove(to, from, n);
+  bool real = n <= TINY_COPY || (n <= SMALL_COPY && (!to_card || may_store(to, n)));
+  if (real || (!from_card && !to_card)) memmove(to, from, n);
   else clear(to, n);
   return OK;
 }
 
 static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height) {
   bool stored = width * height <= SMALL_COPY || (!is_device(to) && !is_device(from));
-  if (!stored && is_device(to)) return OK;
+  if (stored && is_device(to) && width * height > TINY_COPY) stored = may_store(to, width * height);
   for (size_t row = 0; row < height; row++) {
     void *target = (char *)to + row * to_pitch;
     if (stored) copy_bytes(target, (const char *)from + row * from_pitch, width);
-    else clear(target, width);
+    else if (!is_device(to) || width > SMALL_COPY || !is_untouched(target, width)) clear(target, width);
   }
   return OK;
 }
 
 int fill_bytes(void *to, unsigned char value, size_t n) {
-  if (n > SMALL_COPY && is_device(to)) clear(to, n);
+  if (is_device(to) && n > TINY_COPY && (!value || n > SMALL_COPY || !may_store(to, n))) clear(to, n);
   else memset(to, value, n);
   return OK;
 }

@@ -17,7 +17,7 @@ EXPORT const char *cudnnGetErrorString(int status) {
   return status ? "CUDNN_STATUS: virtual cuDNN failed" : "CUDNN_STATUS_SUCCESS";
 }
 
-// ---- the graph interface: one engine configuration for every question, without a workspace ------------------------------
+// ---- the graph interface: one engine configuration for every question, without a workspace --------------------------
 // torch builds two kinds of graphs, each from its descriptors to its plan in one thread: convolutions, and attention.
 static _Thread_local bool of_a_convolution;
 EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
@@ -29,8 +29,8 @@ EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
 }
 EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *out) {
   enum { PLAN_WORKSPACE_SIZE = 402 };
-  enum { INT64 = 3, DESCRIPTOR = 15 };
-  static const uint8_t width[] = {8, 4, 1, 8, 4, 8, 8};   // cudnnBackendAttributeType_t; every later one is an int
+  enum { INT64 = 3, DESCRIPTOR = 15, CHAR = 24 };
+  static const uint8_t width[] = {8, 4, 1, 8, 4, 8, 8};   // cudnnBackendAttributeType_t; most later ones are ints
   if (name == PLAN_WORKSPACE_SIZE) {
     if (of_a_convolution) UNFAITHFUL("cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution");
     else UNFAITHFUL("cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of attention");
@@ -38,7 +38,7 @@ EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_
   bool exists = type == DESCRIPTOR || type == INT64;   // descriptors and sizes do; notes do not
   if (count) *count = exists;
   if (!out || wanted <= 0 || type == DESCRIPTOR) return OK;   // descriptors are the caller's own
-  size_t bytes = type >= 0 && (size_t)type < sizeof width ? width[type] : 4;
+  size_t bytes = type >= 0 && (size_t)type < sizeof width ? width[type] : type == CHAR ? 1 : 4;
   memset(out, 0, bytes * (size_t)wanted);
   return OK;
 }

@@ -4,6 +4,23 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+// The runtime's functions that mean the same.
+int cudaStreamBeginCapture(void *stream, int mode);
+int cudaStreamEndCapture(void *stream, void **graph);
+int cudaStreamIsCapturing(void *stream, int *status);
+int cudaThreadExchangeStreamCaptureMode(int *mode);
+int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags);
+int cudaEventDestroy(void *event);
+int cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
+int cudaStreamSynchronize(void *stream);
+int cudaDeviceSynchronize(void);
+int cudaLaunchHostFunc(void *stream, void (*function)(void *), void *data);
+int cudaStreamAddCallback(void *stream, void (*function)(void *, int, void *), void *data, unsigned flags);
+int cudaDeviceGetDefaultMemPool(void **pool, int device);
+int cudaMemPoolGetAttribute(void *pool, int attribute, void *value);
+int cudaMemPoolSetAttribute(void *pool, int attribute, void *value);
+int cudaMemPoolTrimTo(void *pool, size_t keep);
+
 // ---- devices and contexts: a context is its device's number above 15 ------------------------------------------------
 #define FIRST_CONTEXT 16
 
@@ -17,15 +34,17 @@ EXPORT int cuDeviceGetCount(int *count) {
   return OK;
 }
 EXPORT int cuDeviceGet(int *device, int index) {
-  if (index < 0 || index >= visible_devices()) return INVALID_DEVICE;
+  if (!is_visible(index)) return INVALID_DEVICE;
   *device = index;
   return OK;
 }
 EXPORT int cuDeviceGetName(char *text, int room, int device) {
+  if (!is_visible(device)) return INVALID_DEVICE;
   snprintf(text, (size_t)room, "%s", card()->name);
   return OK;
 }
 EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  if (!is_visible(device)) return INVALID_DEVICE;
   *bytes = card()->memory_bytes;
   return OK;
 }
@@ -33,18 +52,21 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
   return device_attribute(value, attribute, device);
 }
 EXPORT int cuDeviceComputeCapability(int *major, int *minor, int device) {
+  if (!is_visible(device)) return INVALID_DEVICE;
   *major = card()->sm / 10;
   *minor = card()->sm % 10;
   return OK;
 }
-static int uuid(unsigned char *bytes, int device) {   // as in cudaDeviceProp and NVML
-  for (int i = 0; i < 16; i++) bytes[i] = (unsigned char)(i == 0 ? 1 : i == 15 ? device : 0);
+static int uuid(unsigned char *bytes, int device) {
+  if (!is_visible(device)) return INVALID_DEVICE;
+  board_uuid(bytes, board_of(device));
   return OK;
 }
 EXPORT int cuDeviceGetUuid(unsigned char *bytes, int device) { return uuid(bytes, device); }
 EXPORT int cuDeviceGetUuid_v2(unsigned char *bytes, int device) { return uuid(bytes, device); }
 EXPORT int cuDeviceGetPCIBusId(char *text, int room, int device) {
-  snprintf(text, (size_t)room, "0000:%02x:00.0", (unsigned)bus_number(device));
+  if (!is_visible(device)) return INVALID_DEVICE;
+  snprintf(text, (size_t)room, "0000:%02x:00.0", (unsigned)bus_number(board_of(device)));
   return OK;
 }
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
@@ -53,7 +75,7 @@ EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) 
   return OK;
 }
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
-  if (device < 0 || device >= visible_devices()) return INVALID_DEVICE;
+  if (!is_visible(device)) return INVALID_DEVICE;
   *context = (void *)(uintptr_t)(FIRST_CONTEXT + device);
   return OK;
 }
@@ -89,14 +111,37 @@ EXPORT int cuGetErrorName(int status, const char **text) {
 // ---- memory ---------------------------------------------------------------------------------------------------------
 static void *pointer(uint64_t address) { return (void *)(uintptr_t)address; }
 
-EXPORT int cuMemAlloc_v2(uint64_t *out, size_t size) { return allocate((void **)out, size, current_device()); }
+EXPORT int cuMemAlloc_v2(uint64_t *out, size_t size) {
+  return size ? allocate((void **)out, size, current_device()) : INVALID_VALUE;
+}
 EXPORT int cuMemAllocManaged(uint64_t *out, size_t size, unsigned flags) {
-  return allocate_managed((void **)out, size, current_device());
+  return size ? allocate_managed((void **)out, size, current_device()) : INVALID_VALUE;
+}
+EXPORT int cuMemAllocPitch_v2(uint64_t *out, size_t *pitch, size_t width, size_t height, unsigned element_bytes) {
+  return width && height ? allocate_rows((void **)out, pitch, width, height) : INVALID_VALUE;
 }
 EXPORT int cuMemFree_v2(uint64_t p) { return release(pointer(p)); }
+EXPORT int cuMemAllocAsync(uint64_t *out, size_t size, void *stream) {
+  return size ? allocate_from_pool((void **)out, size, current_device()) : INVALID_VALUE;
+}
+EXPORT int cuMemAllocFromPoolAsync(uint64_t *out, size_t size, void *pool, void *stream) {
+  return size ? allocate_from_pool((void **)out, size, pool_device(pool)) : INVALID_VALUE;
+}
+EXPORT int cuMemFreeAsync(uint64_t p, void *stream) { return release(pointer(p)); }
+EXPORT int cuDeviceGetDefaultMemPool(void **pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
+EXPORT int cuDeviceGetMemPool(void **pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
+EXPORT int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
+  return cudaMemPoolGetAttribute(pool, attribute, value);
+}
+EXPORT int cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
+  return cudaMemPoolSetAttribute(pool, attribute, value);
+}
+EXPORT int cuMemPoolTrimTo(void *pool, size_t keep) { return cudaMemPoolTrimTo(pool, keep); }
 EXPORT int cuMemAllocHost_v2(void **out, size_t size) { return pinned_allocate(out, size); }
 EXPORT int cuMemHostAlloc(void **out, size_t size, unsigned flags) { return pinned_allocate(out, size); }
 EXPORT int cuMemFreeHost(void *p) { return unpin_here(p); }
+EXPORT int cuMemHostRegister_v2(void *p, size_t size, unsigned flags) { return register_here(p, size); }
+EXPORT int cuMemHostUnregister(void *p) { return unregister_here(p); }
 EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *out, void *p, unsigned flags) {
   *out = (uint64_t)(uintptr_t)p;
   return OK;
@@ -177,6 +222,30 @@ EXPORT int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *s) { re
 EXPORT int cuStreamCreate(void **stream, unsigned flags) { return create_stream(stream, flags, 0); }
 EXPORT int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
   return create_stream(stream, flags, priority);
+}
+EXPORT int cuStreamBeginCapture_v2(void *stream, int mode) { return cudaStreamBeginCapture(stream, mode); }
+EXPORT int cuStreamBeginCaptureToGraph(void *stream, void *graph, const void *dependencies, const void *edges,
+                                       size_t count, int mode) {
+  return cudaStreamBeginCapture(stream, mode);
+}
+EXPORT int cuStreamEndCapture(void *stream, void **graph) { return cudaStreamEndCapture(stream, graph); }
+EXPORT int cuStreamIsCapturing(void *stream, int *status) { return cudaStreamIsCapturing(stream, status); }
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) { return cudaThreadExchangeStreamCaptureMode(mode); }
+EXPORT int cuEventRecord(void *event, void *stream) { return cudaEventRecordWithFlags(event, stream, 0); }
+EXPORT int cuEventRecordWithFlags(void *event, void *stream, unsigned flags) {
+  return cudaEventRecordWithFlags(event, stream, flags);
+}
+EXPORT int cuEventDestroy_v2(void *event) { return cudaEventDestroy(event); }
+EXPORT int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+  return cudaStreamWaitEvent(stream, event, flags);
+}
+EXPORT int cuStreamSynchronize(void *stream) { return cudaStreamSynchronize(stream); }
+EXPORT int cuCtxSynchronize(void) { return cudaDeviceSynchronize(); }
+EXPORT int cuLaunchHostFunc(void *stream, void (*function)(void *), void *data) {
+  return cudaLaunchHostFunc(stream, function, data);
+}
+EXPORT int cuStreamAddCallback(void *stream, void (*function)(void *, int, void *), void *data, unsigned flags) {
+  return cudaStreamAddCallback(stream, function, data, flags);
 }
 EXPORT int cuStreamGetPriority(void *stream, int *priority) {
   *priority = stream_priority(stream);

@@ -130,7 +130,7 @@ EXPORT int cuMemUnmap(uint64_t base, size_t size) {   // of one mapping, or of s
     if (i < 0 || device_ranges.at[i].kind != BY_MAPPING || at + device_ranges.at[i].size > base + size) break;
     Range mapping = remove_range(&device_ranges, i);
     let_go(mapping.link);
-    madvise((void *)at, mapping.size, MADV_DONTNEED);
+    drop_pages(mapping);
     at += mapping.size;
   }
   unlock_card();

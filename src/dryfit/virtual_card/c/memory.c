@@ -7,6 +7,7 @@
 
 #define POOL_STEP (32 * MIB)   // by how much the driver's pool grows: a guess, and counted as one
 #define POOL_ROUND 512
+#define PITCH 512
 
 Ranges device_ranges;
 static Ranges pinned_ranges;
@@ -55,6 +56,53 @@ EXPORT size_t dryfit_take_peak_used_bytes(void) {   // the highest of all device
   return highest;
 }
 
+// ---- what copies store ----------------------------------------------------------------------------------------------
+// A program that keeps a data set of small tensors on the card would fill the host with it.
+#define STORED_LIMIT (2 * GIB)
+static size_t stored_bytes;
+
+static size_t touched_pages(const void *p, size_t n, size_t *of) {
+  unsigned char there[SMALL_COPY / HOST_PAGE + 1];
+  uintptr_t first_page = (uintptr_t)p & ~(HOST_PAGE - 1);
+  size_t touched = 0;
+  *of = ROUND_UP((uintptr_t)p + n - first_page, HOST_PAGE) / HOST_PAGE;
+  if (*of > sizeof there || mincore((void *)first_page, *of * HOST_PAGE, there)) return *of;
+  for (size_t i = 0; i < *of; i++) touched += there[i] & 1;
+  return touched;
+}
+bool is_untouched(const void *p, size_t n) {
+  size_t of;
+  return touched_pages(p, n, &of) == 0;
+}
+bool may_store(void *to, size_t n) {
+  size_t of, touched = touched_pages(to, n, &of), fresh = (of - touched) * HOST_PAGE;
+  if (!fresh) return true;
+  lock_card();
+  int i = find_range(&device_ranges, (uintptr_t)to);
+  bool may = fresh <= STORED_LIMIT - stored_bytes;
+  if (may && i >= 0) {
+    device_ranges.at[i].stored_bytes += fresh;
+    stored_bytes += fresh;
+  }
+  unlock_card();
+  if (!may) UNFAITHFUL("copies not stored");
+  return may;
+}
+void forget_stored(const void *p, size_t n) {   // n bytes were dropped, and any of them may have been stored
+  lock_card();
+  int i = find_range(&device_ranges, (uintptr_t)p);
+  if (i >= 0) {
+    size_t bytes = n < device_ranges.at[i].stored_bytes ? n : device_ranges.at[i].stored_bytes;
+    device_ranges.at[i].stored_bytes -= bytes;
+    stored_bytes -= bytes;
+  }
+  unlock_card();
+}
+void drop_pages(Range range) {   // with the lock held
+  stored_bytes -= range.stored_bytes;
+  madvise((void *)range.base, pages(range.size), MADV_DONTNEED);
+}
+
 // ---- device memory --------------------------------------------------------------------------------------------------
 size_t pages(size_t size) { return size ? ROUND_UP(size, DEVICE_PAGE) : DEVICE_PAGE; }
 
@@ -86,12 +134,19 @@ int allocate_managed(void **out, size_t size, int device) {
   return status;
 }
 
-static int allocate_from_pool(void **out, size_t size, int device) {
+static size_t pool_growth(int device, size_t want) {
+  return want > pools[device].reserved ? want - pools[device].reserved : 0;
+}
+int allocate_from_pool(void **out, size_t size, int device) {
   UNFAITHFUL("cudaMallocAsync");
   lock_card();
-  size_t rounded = ROUND_UP(size, POOL_ROUND), want = ROUND_UP(pools[device].used + rounded, POOL_STEP);
-  size_t growth = want > pools[device].reserved ? want - pools[device].reserved : 0;
-  int status = rounded < size ? OUT_OF_MEMORY : place(out, size, device, BY_POOL, growth);
+  size_t rounded = ROUND_UP(size, POOL_ROUND), want = pools[device].used + rounded, growth = 0;
+  int status = rounded < size ? OUT_OF_MEMORY : OK;
+  if (status == OK) {
+    growth = pool_growth(device, ROUND_UP(want, POOL_STEP));
+    if (growth > usable_bytes() - used[device]) growth = pool_growth(device, ROUND_UP(want, DEVICE_PAGE));
+    status = place(out, size, device, BY_POOL, growth);
+  }
   if (status == OK) {
     pools[device].used += rounded;
     pools[device].reserved += growth;
@@ -111,18 +166,46 @@ int release(void *p) {
     Range range = remove_range(&device_ranges, i);
     if (range.kind == BY_MALLOC) give_memory_back(range.device, ROUND_UP(range.size, DEVICE_PAGE));
     if (range.kind == BY_POOL) pools[range.device].used -= ROUND_UP(range.size, POOL_ROUND);
-    madvise(p, pages(range.size), MADV_DONTNEED);
+    drop_pages(range);
     give_addresses_back(range.base, pages(range.size));
   }
   unlock_card();
   return known ? OK : INVALID_VALUE;
 }
 
-EXPORT int cudaMalloc(void **out, size_t size) { return allocate(out, size, current_device()); }
-EXPORT int cudaMallocManaged(void **out, size_t size, unsigned flags) {
-  return allocate_managed(out, size, current_device());
+static int nothing(void **out) {   // what the runtime answers to a request for no bytes; the driver refuses it
+  *out = NULL;
+  return OK;
 }
-EXPORT int cudaFree(void *p) { return release(p); }
+EXPORT int cudaMalloc(void **out, size_t size) {
+  return size ? failed(allocate(out, size, current_device())) : nothing(out);
+}
+EXPORT int cudaMallocManaged(void **out, size_t size, unsigned flags) {
+  return failed(size ? allocate_managed(out, size, current_device()) : INVALID_VALUE);
+}
+EXPORT int cudaFree(void *p) { return failed(release(p)); }
+
+int allocate_rows(void **out, size_t *pitch, size_t width, size_t rows) {
+  *pitch = ROUND_UP(width, PITCH);
+  if (*pitch < width || (rows && *pitch > SIZE_MAX / rows)) return OUT_OF_MEMORY;
+  return *pitch && rows ? allocate(out, *pitch * rows, current_device()) : nothing(out);
+}
+EXPORT int cudaMallocPitch(void **out, size_t *pitch, size_t width, size_t height) {
+  return failed(allocate_rows(out, pitch, width, height));
+}
+typedef struct {
+  size_t width, height, depth;
+} Extent;
+EXPORT int cudaMalloc3D(void *out, Extent extent) {
+  struct {
+    void *at;
+    size_t pitch, width, height;
+  } rows = {.width = extent.width, .height = extent.height};   // cudaPitchedPtr
+  if (extent.depth && extent.height > SIZE_MAX / extent.depth) return failed(OUT_OF_MEMORY);
+  int status = allocate_rows(&rows.at, &rows.pitch, extent.width, extent.height * extent.depth);
+  if (status == OK) memcpy(out, &rows, sizeof rows);
+  return failed(status);
+}
 EXPORT int cudaMemGetInfo(size_t *free, size_t *total) {
   *free = free_bytes(current_device());
   *total = card()->memory_bytes;
@@ -130,19 +213,19 @@ EXPORT int cudaMemGetInfo(size_t *free, size_t *total) {
 }
 
 // ---- the asynchronous pool (PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync) ----------------------------------------
-static int pool_device(const void *pool) {
+int pool_device(const void *pool) {
   size_t index = ((uintptr_t)pool - (uintptr_t)pools) / sizeof pools[0];
   return index < MAX_DEVICES ? (int)index : current_device();
 }
 EXPORT int cudaMallocAsync(void **out, size_t size, void *stream) {
-  return allocate_from_pool(out, size, current_device());
+  return size ? failed(allocate_from_pool(out, size, current_device())) : nothing(out);
 }
 EXPORT int cudaMallocFromPoolAsync(void **out, size_t size, void *pool, void *stream) {
-  return allocate_from_pool(out, size, pool_device(pool));
+  return size ? failed(allocate_from_pool(out, size, pool_device(pool))) : nothing(out);
 }
-EXPORT int cudaFreeAsync(void *p, void *stream) { return release(p); }
+EXPORT int cudaFreeAsync(void *p, void *stream) { return failed(release(p)); }
 EXPORT int cudaDeviceGetDefaultMemPool(void **pool, int device) {
-  if (!is_a_device(device)) return INVALID_DEVICE;
+  if (!is_visible(device)) return failed(INVALID_DEVICE);
   *pool = &pools[device];
   return OK;
 }
@@ -204,23 +287,31 @@ static int unpin(void *p, int kind) {
   if (known) range = remove_range(&pinned_ranges, i);
   unlock_card();
   if (known && kind == PINNED_HERE) munmap(p, range.size);
-  return known ? OK : INVALID_VALUE;
+  return known ? OK : kind == REGISTERED ? NOT_REGISTERED : INVALID_VALUE;
 }
-EXPORT int cudaHostAlloc(void **out, size_t size, unsigned flags) { return pinned_allocate(out, size); }
-EXPORT int cudaMallocHost(void **out, size_t size) { return pinned_allocate(out, size); }
 int unpin_here(void *p) { return unpin(p, PINNED_HERE); }
-EXPORT int cudaFreeHost(void *p) { return unpin_here(p); }
+EXPORT int cudaHostAlloc(void **out, size_t size, unsigned flags) {
+  return size ? failed(pinned_allocate(out, size)) : nothing(out);
+}
+EXPORT int cudaMallocHost(void **out, size_t size) { return cudaHostAlloc(out, size, 0); }
+EXPORT int cudaFreeHost(void *p) { return failed(unpin_here(p)); }
 EXPORT int cudaHostGetDevicePointer(void **out, void *p, unsigned flags) {
   *out = p;
   return OK;
 }
-EXPORT int cudaHostRegister(void *p, size_t size, unsigned flags) {
+int register_here(void *p, size_t size) {
+  if (!p || !size) return INVALID_VALUE;
   lock_card();
-  insert_range(&pinned_ranges, (Range){.base = (uintptr_t)p, .size = size, .kind = REGISTERED});
+  bool free = !overlaps_any(&pinned_ranges, (uintptr_t)p, size);
+  if (free) insert_range(&pinned_ranges, (Range){.base = (uintptr_t)p, .size = size, .kind = REGISTERED});
   unlock_card();
-  return OK;
+  return free ? OK : ALREADY_REGISTERED;
 }
-EXPORT int cudaHostUnregister(void *p) { return unpin(p, REGISTERED); }
+int unregister_here(void *p) { return p ? unpin(p, REGISTERED) : INVALID_VALUE; }
+EXPORT int cudaHostRegister(void *p, size_t size, unsigned flags) {
+  return failed(register_here(p, size));
+}
+EXPORT int cudaHostUnregister(void *p) { return failed(unregister_here(p)); }
 
 bool owns_pages(const void *p) {   // may their contents be dropped?
   if (is_device(p)) return true;
@@ -275,7 +366,7 @@ typedef struct {
 } IpcHandle;
 EXPORT int cudaIpcGetMemHandle(IpcHandle *handle, void *p) {
   Range range;
-  if (kind_of_memory(p, &range) != MEMORY_DEVICE) return INVALID_VALUE;
+  if (kind_of_memory(p, &range) != MEMORY_DEVICE) return failed(INVALID_VALUE);
   *handle = (IpcHandle){.base = range.base, .size = range.size};
   return OK;
 }
@@ -283,6 +374,6 @@ EXPORT int cudaIpcOpenMemHandle(void **out, IpcHandle handle, unsigned flags) {
   lock_card();
   int status = place(out, handle.size, current_device(), BY_OTHER_PROCESS, 0);
   unlock_card();
-  return status;
+  return failed(status);
 }
-EXPORT int cudaIpcCloseMemHandle(void *p) { return release(p); }
+EXPORT int cudaIpcCloseMemHandle(void *p) { return failed(release(p)); }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5, REMOTE_ERROR = 6 };   // ncclResult_t
+enum { SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 };   // ncclResult_t
 enum {
   INT8,
   UINT8,
@@ -77,6 +77,7 @@ EXPORT int ncclCommInitAll(Comm **comms, int count, const int *devices) {   // a
   return OK;
 }
 EXPORT int ncclCommSplit(Comm *from, int color, int key, Comm **comm, void *config) {
+  if (!from) return INVALID_ARGUMENT;
   int mine[2] = {color, key}, ranks = 0, rank = 0;
   const char *all = from->world ? exchange(from->world, mine, sizeof mine) : NULL;
   if (from->world && !all) return REMOTE_ERROR;
@@ -101,14 +102,17 @@ EXPORT int ncclCommDestroy(Comm *comm) {
 }
 EXPORT int ncclCommAbort(Comm *comm) { return OK; }   // other threads may still be using it: it stays
 EXPORT int ncclCommCount(const Comm *comm, int *count) {
+  if (!comm) return INVALID_ARGUMENT;
   *count = comm->ranks;
   return OK;
 }
 EXPORT int ncclCommUserRank(const Comm *comm, int *rank) {
+  if (!comm) return INVALID_ARGUMENT;
   *rank = comm->rank;
   return OK;
 }
 EXPORT int ncclCommCuDevice(const Comm *comm, int *device) {
+  if (!comm) return INVALID_ARGUMENT;
   *device = comm->device;
   return OK;
 }
@@ -154,6 +158,7 @@ typedef struct {
   const char *at;   // NULL: too much to pass, nobody knows
   size_t stride;    // 0: alone, and everybody brought the same
 } Parts;
+static bool senseless(const Comm *comm, int type) { return !comm || type < 0 || type >= TYPES; }
 static int gather_parts(Comm *comm, const void *mine, size_t bytes, Parts *parts) {
   *parts = (Parts){0};
   if (bytes > PAYLOAD) return OK;
@@ -276,6 +281,7 @@ EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *scalar, int type, int r
 
 // ---- collective calls -----------------------------------------------------------------------------------------------
 EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   Parts parts;
   int status = gather_parts(comm, in, n * type_bytes[type], &parts);
   if (status != OK) return status;
@@ -284,6 +290,7 @@ EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, 
   return OK;
 }
 EXPORT int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   Parts parts;
   int status = gather_parts(comm, in, n * type_bytes[type], &parts);
   if (status != OK || comm->rank != root) return status;
@@ -292,6 +299,7 @@ EXPORT int ncclReduce(const void *in, void *out, size_t n, int type, int op, int
   return OK;
 }
 EXPORT int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   size_t mine = (size_t)comm->rank * n * type_bytes[type];
   Parts parts;
   int status = gather_parts(comm, in, (size_t)comm->ranks * n * type_bytes[type], &parts);
@@ -308,12 +316,15 @@ static int gather(const void *in, char *out, size_t bytes, Comm *comm, bool want
   return OK;
 }
 EXPORT int ncclAllGather(const void *in, char *out, size_t n, int type, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   return gather(in, out, n * type_bytes[type], comm, true);
 }
 EXPORT int ncclGather(const void *in, char *out, size_t n, int type, int root, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   return gather(in, out, n * type_bytes[type], comm, comm->rank == root);
 }
 EXPORT int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   Parts parts;
   int status = gather_parts(comm, comm->rank == root ? in : out, n * type_bytes[type], &parts);
   if (status != OK) return status;
@@ -408,9 +419,11 @@ static int transfer(bool sends, void *buffer, size_t bytes, int peer, Comm *comm
   return status != OK ? status : ended;
 }
 EXPORT int ncclSend(const void *in, size_t n, int type, int peer, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   return transfer(true, (void *)(uintptr_t)in, n * type_bytes[type], peer, comm);
 }
 EXPORT int ncclRecv(void *out, size_t n, int type, int peer, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   return transfer(false, out, n * type_bytes[type], peer, comm);
 }
 static int add_parts(bool sends, void *buffer, size_t bytes, Comm *comm) {   // one after the other, one for each rank
@@ -421,6 +434,7 @@ static int add_parts(bool sends, void *buffer, size_t bytes, Comm *comm) {   // 
   return status;
 }
 EXPORT int ncclAlltoAll(const void *in, void *out, size_t n, int type, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   size_t bytes = n * type_bytes[type];
   ncclGroupStart();
   int sent = add_parts(true, (void *)(uintptr_t)in, bytes, comm), received = add_parts(false, out, bytes, comm);
@@ -428,6 +442,7 @@ EXPORT int ncclAlltoAll(const void *in, void *out, size_t n, int type, Comm *com
   return sent != OK ? sent : received != OK ? received : ended;
 }
 EXPORT int ncclScatter(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
   size_t bytes = n * type_bytes[type];
   ncclGroupStart();
   int sent = comm->rank == root ? add_parts(true, (void *)(uintptr_t)in, bytes, comm) : OK;

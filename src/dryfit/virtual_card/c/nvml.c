@@ -9,9 +9,12 @@
 
 enum { INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };   // nvmlReturn_t
 
-static void *handle_of(int device) { return (void *)(uintptr_t)(device + 1); }
-static int device_of(const void *handle) { return (int)(uintptr_t)handle - 1; }
-static size_t shown_as_used(const void *handle) { return used_bytes(device_of(handle)) + card()->outside_bytes; }
+static void *handle_of(int board) { return (void *)(uintptr_t)(board + 1); }
+static int board_on(const void *handle) { return (int)(uintptr_t)handle - 1; }
+static size_t shown_as_used(const void *handle) {   // nothing of a card that the program does not see
+  int device = device_on(board_on(handle));
+  return device < 0 ? 0 : used_bytes(device) + card()->outside_bytes;
+}
 
 EXPORT int nvmlInit_v2(void) { return OK; }
 EXPORT int nvmlInit(void) { return OK; }
@@ -35,22 +38,13 @@ EXPORT int nvmlSystemGetCudaDriverVersion(int *version) {
 }
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
 
-// NVML does not follow CUDA_VISIBLE_DEVICES, of which any index will do here; torch checks each against this count.
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
-  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  *count = (unsigned)card()->count;
-  while (visible && *visible) {
-    char *end;
-    unsigned long index = strtoul(visible, &end, 10);
-    if (end != visible && index < MAX_DEVICES && index >= *count) *count = (unsigned)index + 1;
-    visible = strchr(end, ',');
-    if (visible) visible++;
-  }
+  *count = (unsigned)boards();
   return OK;
 }
 EXPORT int nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-  if (index >= MAX_DEVICES) return INVALID_ARGUMENT;
+  if (index >= (unsigned)boards()) return INVALID_ARGUMENT;
   *handle = handle_of((int)index);
   return OK;
 }
@@ -60,26 +54,42 @@ EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, void **handle) {
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handle) {   // domain:bus:device.function
   const char *bus = strchr(id, ':');
   if (!bus) return INVALID_ARGUMENT;
-  *handle = (void *)(uintptr_t)strtol(bus + 1, NULL, 16);
+  long board = strtol(bus + 1, NULL, 16) - bus_number(0);
+  if (board < 0 || board >= boards()) return NOT_FOUND;
+  *handle = handle_of((int)board);
   return OK;
 }
 EXPORT int nvmlDeviceGetHandleByPciBusId(const char *id, void **handle) {
   return nvmlDeviceGetHandleByPciBusId_v2(id, handle);
 }
-#define UUID_FORMAT "GPU-01000000-0000-0000-0000-0000000000%02x"
+enum { UUID_ROOM = 41 };   // "GPU-", 32 digits, 4 dashes, and the end
+static void write_uuid(char text[UUID_ROOM], int board) {
+  unsigned char bytes[16];
+  board_uuid(bytes, board);
+  text += snprintf(text, UUID_ROOM, "GPU-");
+  for (int i = 0; i < 16; i++) {
+    bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+    text += sprintf(text, dash ? "-%02x" : "%02x", bytes[i]);
+  }
+}
 EXPORT int nvmlDeviceGetHandleByUUID(const char *id, void **handle) {
-  unsigned device;
-  if (sscanf(id, UUID_FORMAT, &device) != 1) return NOT_FOUND;
-  *handle = handle_of((int)device);
-  return OK;
+  for (int board = 0; board < boards(); board++) {
+    char text[UUID_ROOM];
+    write_uuid(text, board);
+    if (strcmp(text, id)) continue;
+    *handle = handle_of(board);
+    return OK;
+  }
+  return NOT_FOUND;
 }
 EXPORT int nvmlDeviceGetIndex(const void *handle, unsigned *index) {
-  *index = (unsigned)device_of(handle);
+  *index = (unsigned)board_on(handle);
   return OK;
 }
 EXPORT int nvmlDeviceGetMinorNumber(const void *handle, unsigned *number) { return nvmlDeviceGetIndex(handle, number); }
 EXPORT int nvmlDeviceGetUUID(const void *handle, char *text, unsigned room) {
-  snprintf(text, room, UUID_FORMAT, (unsigned)device_of(handle));
+  if (room < UUID_ROOM) return INSUFFICIENT_SIZE;
+  write_uuid(text, board_on(handle));
   return OK;
 }
 EXPORT int nvmlDeviceGetName(const void *handle, char *text, unsigned room) {
@@ -96,7 +106,7 @@ EXPORT int nvmlDeviceGetPciInfo_v3(const void *handle, void *out) {
     char legacy_id[16];
     unsigned domain, bus, device, pci_device, pci_subsystem;
     char id[32];
-  } info = {.bus = (unsigned)bus_number(device_of(handle))};
+  } info = {.bus = (unsigned)bus_number(board_on(handle))};
   snprintf(info.legacy_id, sizeof info.legacy_id, "0000:%02X:00.0", info.bus & 0xff);
   snprintf(info.id, sizeof info.id, "00000000:%02X:00.0", info.bus & 0xff);
   memcpy(out, &info, sizeof info);

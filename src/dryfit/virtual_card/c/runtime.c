@@ -2,27 +2,40 @@
 #include "card.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static _Thread_local int selected_device;
+static _Thread_local int selected_device, last_error;
+
+int failed(int status) {
+  if (status != OK) last_error = status;
+  return status;
+}
+EXPORT int cudaPeekAtLastError(void) { return last_error; }
+EXPORT int cudaGetLastError(void) {
+  int status = last_error;
+  last_error = OK;
+  return status;
+}
 
 int current_device(void) { return selected_device; }
+bool is_visible(int device) { return device >= 0 && device < visible_devices(); }
 int select_device(int device) {
-  if (device < 0 || device >= visible_devices()) return INVALID_DEVICE;
+  if (!is_visible(device)) return INVALID_DEVICE;
   selected_device = device;
   return OK;
 }
-int bus_number(int device) { return device + 1; }
+int bus_number(int board) { return board + 1; }
 
 EXPORT int cudaGetDeviceCount(int *count) {
   *count = visible_devices();
-  return *count ? OK : NO_DEVICE;
+  return failed(*count ? OK : NO_DEVICE);
 }
 EXPORT int cudaGetDevice(int *device) {
   *device = selected_device;
-  return visible_devices() ? OK : NO_DEVICE;
+  return failed(visible_devices() ? OK : NO_DEVICE);
 }
-EXPORT int cudaSetDevice(int device) { return select_device(device); }
+EXPORT int cudaSetDevice(int device) { return failed(select_device(device)); }
 
 // Torch refuses a driver older than its CUDA: the newest of each generation serves all of it.
 int driver_version(void) { return card()->cuda == 12 ? 12090 : card()->cuda * 1000; }
@@ -37,13 +50,21 @@ EXPORT int cudaRuntimeGetVersion(int *version) {
   return OK;
 }
 EXPORT int cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  if (!is_visible(device) || !is_visible(peer)) return failed(INVALID_DEVICE);
   *can = device != peer;
   return OK;
 }
 EXPORT int cudaDeviceGetPCIBusId(char *text, int room, int device) {
-  snprintf(text, (size_t)room, "0000:%02x:00.0", (unsigned)bus_number(device));
+  if (!is_visible(device)) return failed(INVALID_DEVICE);
+  snprintf(text, (size_t)room, "0000:%02x:00.0", (unsigned)bus_number(board_of(device)));
   return OK;
 }
+EXPORT int cudaDeviceGetByPCIBusId(int *device, const char *id) {   // domain:bus:device.function
+  const char *bus = id ? strchr(id, ':') : NULL;
+  *device = bus ? device_on((int)strtol(bus + 1, NULL, 16) - bus_number(0)) : -1;
+  return *device >= 0 ? OK : failed(INVALID_DEVICE);
+}
+EXPORT int cuDeviceGetByPCIBusId(int *device, const char *id) { return cudaDeviceGetByPCIBusId(device, id); }
 
 // ---- what the compute capability decides ----------------------------------------------------------------------------
 // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
@@ -136,11 +157,10 @@ static void put_int(char *at, int value) { memcpy(at, &value, sizeof value); }
 static void put_size(char *at, size_t value) { memcpy(at, &value, sizeof value); }
 
 static int properties(char *p, int device, const Layout *at) {
-  if (device < 0 || device >= visible_devices()) return INVALID_DEVICE;
+  if (!is_visible(device)) return failed(INVALID_DEVICE);
   memset(p, 0, (size_t)at->size);
   snprintf(p, 256, "%s", card()->name);
-  p[UUID] = 1;
-  p[UUID + 15] = (char)device;
+  board_uuid((unsigned char *)p + UUID, board_of(device));
   put_size(p + TOTAL, card()->memory_bytes);
   put_size(p + SHARED_PER_BLOCK, 48 * KIB);
   put_int(p + REGISTERS, 65536);
@@ -155,7 +175,7 @@ static int properties(char *p, int device, const Layout *at) {
   put_int(p + MINOR, card()->sm % 10);
   put_size(p + ALIGNMENT, 512);
   put_int(p + at->sms, card()->sms);
-  put_int(p + at->bus, bus_number(device));
+  put_int(p + at->bus, bus_number(board_of(device)));
   put_int(p + at->copy_engines, 3);
   put_int(p + at->bus_width, 384);
   put_int(p + at->l2, (int)card()->l2_bytes);
@@ -179,6 +199,7 @@ EXPORT int cudaGetDeviceProperties(char *p, int device) {
 // ---- attributes: the runtime and the driver number them alike -------------------------------------------------------
 // clang-format off
 int device_attribute(int *value, int attribute, int device) {
+  if (!is_visible(device)) return INVALID_DEVICE;
   switch (attribute) {
     case 1: case 2: case 3: *value = 1024; break;                           // threads of a block, and its shape
     case 4: *value = 64; break;
@@ -193,7 +214,7 @@ int device_attribute(int *value, int attribute, int device) {
     case 14: case 30: *value = 512; break;                                  // alignment of textures and surfaces
     case 51: *value = 32; break;
     case 16: *value = card()->sms; break;
-    case 33: *value = bus_number(device); break;
+    case 33: *value = bus_number(board_of(device)); break;
     case 37: *value = 384; break;                                           // width of the memory bus
     case 38: *value = (int)card()->l2_bytes; break;
     case 39: *value = card()->threads_per_sm; break;
@@ -222,7 +243,7 @@ int device_attribute(int *value, int attribute, int device) {
 }
 // clang-format on
 EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device) {
-  return device_attribute(value, attribute, device);
+  return failed(device_attribute(value, attribute, device));
 }
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
@@ -233,6 +254,8 @@ const char *error_text(int status) {
     case OUT_OF_MEMORY: return "out of memory";
     case INVALID_FUNCTION: return "invalid device function";
     case NO_KERNEL_IMAGE: return "no kernel image is available for execution on the device";
+    case ALREADY_REGISTERED: return "part or all of the requested memory range is already mapped";
+    case NOT_REGISTERED: return "pointer does not correspond to a registered memory region";
     case NO_DEVICE: return "no CUDA-capable device is detected";
     case INVALID_DEVICE: return "invalid device ordinal";
     case ILLEGAL_STATE: return "the operation cannot be performed in the present state";
@@ -248,6 +271,8 @@ const char *error_name(int status) {
     case OUT_OF_MEMORY: return "cudaErrorMemoryAllocation";
     case INVALID_FUNCTION: return "cudaErrorInvalidDeviceFunction";
     case NO_KERNEL_IMAGE: return "cudaErrorNoKernelImageForDevice";
+    case ALREADY_REGISTERED: return "cudaErrorHostMemoryAlreadyRegistered";
+    case NOT_REGISTERED: return "cudaErrorHostMemoryNotRegistered";
     case NO_DEVICE: return "cudaErrorNoDevice";
     case INVALID_DEVICE: return "cudaErrorInvalidDevice";
     case ILLEGAL_STATE: return "cudaErrorIllegalState";
@@ -258,6 +283,3 @@ const char *error_name(int status) {
 }
 EXPORT const char *cudaGetErrorString(int status) { return error_text(status); }
 EXPORT const char *cudaGetErrorName(int status) { return error_name(status); }
-
-EXPORT int cudaGetLastError(void) { return OK; }   // every status was already returned by the call that failed
-EXPORT int cudaPeekAtLastError(void) { return OK; }

@@ -2,6 +2,8 @@
 #include "card.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---- streams: the handle is a number with the stream's priority in its low bits, so a stale one harms nobody --------
@@ -49,9 +51,9 @@ typedef struct {
   int mode;
   pthread_t thread;
 } Member;
-#define MAX_MEMBERS 4096
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static Member members[MAX_MEMBERS];
+static Member *members;
+static int room;
 static _Atomic int member_count;   // read without the lock: nothing captures, as a rule
 static unsigned long long last_id;
 static _Thread_local int thread_mode = CAPTURE_GLOBAL;
@@ -65,9 +67,22 @@ static Member *member(const void *who) {
     if (members[i].who == who) return &members[i];
   return NULL;
 }
+static Member *new_member(void) {
+  if (member_count == room) {
+    int more = room ? 2 * room : 64;
+    Member *at = realloc(members, (size_t)more * sizeof *at);
+    if (!at) {
+      fprintf(stderr, "dryfit: no host memory for a capture of more than %d streams and events.\n", room);
+      abort();
+    }
+    members = at;
+    room = more;
+  }
+  return &members[member_count++];
+}
 static void join(const void *who, const Member *of) {   // or leave, where there is nothing to join
   Member *now = member(who), copy = of ? *of : (Member){0};
-  if (!now && of && member_count < MAX_MEMBERS) now = &members[member_count++];
+  if (!now && of) now = new_member();
   else if (now && !of) *now = members[--member_count], now = NULL;
   if (!now || !of) return;
   *now = copy;
@@ -98,7 +113,7 @@ EXPORT int cudaStreamBeginCapture(void *stream, int mode) {
   bool free = !member(stream);
   if (free) join(stream, &(Member){.id = ++last_id, .mode = mode, .thread = pthread_self()});
   pthread_mutex_unlock(&mutex);
-  return free ? OK : ILLEGAL_STATE;
+  return failed(free ? OK : ILLEGAL_STATE);
 }
 EXPORT int cudaStreamBeginCaptureToGraph(void *stream, void *graph, const void *dependencies, const void *edges,
                                          size_t count, int mode) {
@@ -111,7 +126,7 @@ EXPORT int cudaStreamEndCapture(void *stream, void **graph) {
   for (int i = member_count - 1; id && i >= 0; i--)
     if (members[i].id == id) members[i] = members[--member_count];
   pthread_mutex_unlock(&mutex);
-  if (!id) return ILLEGAL_STATE;
+  if (!id) return failed(ILLEGAL_STATE);
   *graph = new_handle();
   return OK;
 }
@@ -139,6 +154,14 @@ EXPORT int cudaStreamGetCaptureInfo_v3(void *stream, int *status, unsigned long 
                                        const void **dependencies, const void **edges, size_t *count) {
   if (edges) *edges = NULL;
   return cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+}
+EXPORT int cuStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph,
+                                     const void **dependencies, size_t *count) {
+  return cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+}
+EXPORT int cuStreamGetCaptureInfo_v3(void *stream, int *status, unsigned long long *id, void **graph,
+                                     const void **dependencies, const void **edges, size_t *count) {
+  return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count);
 }
 EXPORT int cudaStreamGetCaptureInfo(void *stream, int *status, unsigned long long *id, void **graph,
                                     const void **dependencies, const void **edges, size_t *count) {
@@ -175,8 +198,8 @@ EXPORT int cudaEventDestroy(void *event) {
   return OK;
 }
 
-EXPORT int cudaStreamSynchronize(void *stream) { return capture_id(stream) ? CAPTURE_UNSUPPORTED : OK; }
-EXPORT int cudaDeviceSynchronize(void) { return thread_may_wait() ? OK : CAPTURE_UNSUPPORTED; }
+EXPORT int cudaStreamSynchronize(void *stream) { return failed(capture_id(stream) ? CAPTURE_UNSUPPORTED : OK); }
+EXPORT int cudaDeviceSynchronize(void) { return failed(thread_may_wait() ? OK : CAPTURE_UNSUPPORTED); }
 
 // An executable graph takes memory of the driver's own, by its nodes; nobody knows how much.
 static int instantiate(void **executable) {
@@ -214,10 +237,11 @@ EXPORT int cuEventElapsedTime(float *milliseconds, void *from, void *to) { retur
 EXPORT int cuEventElapsedTime_v2(float *milliseconds, void *from, void *to) { return elapsed(milliseconds); }
 
 EXPORT int cudaLaunchHostFunc(void *stream, void (*function)(void *), void *data) {
-  function(data);
+  if (!capture_id(stream)) function(data);   // captured, it waits for the graph's launch, which launches nothing
   return OK;
 }
 EXPORT int cudaStreamAddCallback(void *stream, void (*function)(void *, int, void *), void *data, unsigned flags) {
+  if (capture_id(stream)) return failed(CAPTURE_UNSUPPORTED);
   function(stream, OK, data);
   return OK;
 }
