@@ -110,7 +110,7 @@ def test_compute_capabilities() -> None:
 def test_the_unlimited_card_is_an_a100_that_no_program_fills() -> None:
     card, a100 = unlimited_card(), find_card("a100-40gb")
     assert (card.sm, card.sm_count, card.l2_bytes) == (a100.sm, a100.sm_count, a100.l2_bytes) == (80, 108, 40 * MIB)
-    assert card.usable_bytes == card.total_bytes == 16 * TIB
+    assert card.usable_bytes == card.total_bytes == 2 * TIB
     assert card.outside_bytes == card.outside_margin_bytes == 0
     assert "A100" in card.name
     assert card not in all_cards()

@@ -47,6 +47,7 @@ def observed(*processes: list[dict[str, Any]], **changes: Any) -> Observed:
         crash_place=None,
         wall_seconds=1.0,
         devices=1,
+        total_bytes=CARD.total_bytes,
         notes=[],
     )
     return dataclasses.replace(plain, **changes)
@@ -70,7 +71,6 @@ def test_without_a_last_word_the_finished_steps_count() -> None:
     result = result_of(events(step(1, backward=900), how=None), status=None, signal=9)
     assert (result.steps, result.peak_allocated_bytes) == (1, 900)
     assert result.ending.how == "crashed"
-    assert "with SIGKILL" in result.ending.sentence
     assert "The process left no last word" in result.notes[0]
 
 
@@ -139,6 +139,7 @@ OOM = {
     "phase": "forward",
     "requested_bytes": 5 * GIB,
     "free_bytes": GIB,
+    "allowed_bytes": CARD.total_bytes,
     "allocated_bytes": GIB,
     "reserved_bytes": GIB,
     "file": "train.py",
@@ -257,3 +258,52 @@ def test_events_are_read_as_they_grow_and_a_line_cut_short_is_left_out(tmp_path:
 def test_orders_pass_through_the_environment() -> None:
     orders = Orders(folder="/tmp/a b", steps=0, values=False, skip_weights=True)
     assert Orders.from_text(orders.to_text()) == orders
+
+
+def test_a_limit_of_the_programs_own_is_named_and_asks_for_no_second_run() -> None:
+    run = events(step(1, backward=900))
+    run[-1]["error"] = ERROR
+    own = {**OOM, "requested_bytes": GIB + 1000, "allowed_bytes": 2 * GIB}
+    result = result_of([*run[:-1], own, run[-1]], status=1)
+    assert settle.needs(result, CARD) is None
+    assert "The program's own limit decided: it allows itself 2.00 GiB" in result.notes[0]
+
+
+def test_memory_that_grows_with_every_step_is_no_fit() -> None:
+    run = events(*(step(n, backward=n * GIB) for n in range(1, 21)), how="most steps")
+    result = result_of(run)
+    assert (result.verdict, result.exit_code) == ("unknown", 3)
+    assert result.notes[0].startswith(
+        "Each of the last steps took about 1.00 GiB more than the one before: the card would be full after about 3 "
+        "more steps; something is kept"
+    )
+    assert settle.needs(result, CARD) is None
+
+
+def test_memory_that_moves_with_the_shapes_is_not_growth() -> None:
+    run = events(*(step(n, backward=n % 3 * GIB) for n in range(1, 21)), how="most steps")
+    result = result_of(run)
+    assert result.verdict == "fits"
+    assert "The steps' peaks did not settle" in " ".join(result.notes)
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (11, "train.py crashed after 1 optimiser step with SIGSEGV. If it runs on a real card, the virtual one is at"),
+        (9, "train.py was killed after 1 optimiser step with SIGKILL; the kernel does that when this machine's memory"),
+        (15, "train.py was ended after 1 optimiser step by SIGTERM."),
+    ],
+)
+def test_each_signal_in_words(number: int, sentence: str) -> None:
+    result = result_of(events(step(1, backward=900), how=None), status=None, signal=number)
+    assert result.ending.sentence.startswith(sentence)
+    assert result.exit_code == 2
+
+
+def test_steps_that_put_nothing_on_the_card() -> None:
+    run = events({"step": 1, "phases": {"backward": [0, 0, 0]}}, how="most steps")
+    nothing = result_of(run)
+    assert nothing.exit_code == 2
+    assert nothing.ending.sentence.startswith("train.py put nothing on the card in 1 optimiser step; check that it")
+    assert "CUDA_VISIBLE_DEVICES" in nothing.ending.sentence

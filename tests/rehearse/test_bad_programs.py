@@ -57,7 +57,7 @@ def last_line(text: str) -> str:
             2,
             "train.py crashed after 1 optimiser step with SIGSEGV (",
         ),
-        (TRAIN + "step()\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", 2, "train.py crashed after 1"),
+        (TRAIN + "step()\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", 2, "train.py was killed after 1"),
         ("import no_such_package\n", 2, "ModuleNotFoundError: No module named 'no_such_package'"),
     ],
     ids=["syntax", "raises-early", "raises-late", "no-torch", "cpu", "status", "segfault", "killed", "missing-package"],
@@ -218,3 +218,53 @@ def test_a_folder_that_is_not_there_is_said_before_anything_runs(project: Path) 
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.strip() == "dryfit: There is no folder to save no/where.json in; make it first, or name another."
+
+
+def test_closed_standard_streams(project: Path) -> None:
+    (project / "x.py").write_text(TRAIN + "for _ in range(9): step()\n")
+    command = f"{sys.executable} -m dryfit run --gpu t4 -o result.json x.py <&- >&- 2>&-"
+    assert subprocess.run(command, shell=True, cwd=project).returncode == 0
+    assert '"verdict": "fits"' in (project / "result.json").read_text()
+
+
+def test_a_temporary_folder_in_shared_memory(rehearse: Any) -> None:
+    done = rehearse(TRAIN + "for _ in range(9): step()\n", environment={"TMPDIR": "/dev/shm"})
+    assert done.result["verdict"] == "fits"
+
+
+def test_a_current_folder_that_is_gone(project: Path) -> None:
+    (project / "x.py").write_text("")
+    gone = project / "gone"
+    script = f"mkdir {gone} && cd {gone} && rmdir {gone} && {sys.executable} -P -m dryfit run {project / 'x.py'}"
+    done = subprocess.run(script, shell=True, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert last_line(done.stderr) == ("dryfit: The current folder has been deleted; change to another and start again.")
+
+
+def test_a_disk_that_is_full_for_the_output(project: Path) -> None:
+    done = subprocess.run(f"{sys.executable} -m dryfit cards >/dev/full", shell=True, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "dryfit: the output could not be written: no space left on the device.\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [(".", "which is a folder; name a file."), ("", "which is a folder; name a file.")],
+)
+def test_a_place_that_cannot_hold_the_result(project: Path, output: str, sentence: str) -> None:
+    (project / "x.py").write_text("raise SystemExit('ran')")
+    command = [sys.executable, "-m", "dryfit", "run", "-o", output, "x.py"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_the_program_is_a_list_of_words() -> None:
+    import dryfit
+
+    with pytest.raises(dryfit.UsageError, match=r"a list of words: \['train.py'\], and not as one word"):
+        dryfit.run("train.py")
+    with pytest.raises(dryfit.UsageError, match="cannot hold a NUL character"):
+        dryfit.run(["train.py", "\0"])
+    with pytest.raises(dryfit.UsageError, match=r"There is no file missing\.py"):
+        dryfit.run([Path("missing.py")])

@@ -109,3 +109,29 @@ def test_an_error_that_the_margin_could_have_prevented_is_too_close_to_call(rehe
     assert (done.code, done.result["verdict"]) == (3, "unknown")
     text = rehearse(program, gpu=MARGIN_CARD, json_output=False).stdout
     assert text.startswith("TOO CLOSE TO CALL on NVIDIA sm_89 card given by hand: ran out of memory ")
+
+
+def test_an_error_in_a_thread_of_autograd_is_pytorchs_own(rehearse: Any) -> None:
+    program = """
+        import torch
+        model = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(8)]).cuda()
+        model(torch.randn(64, 4096, device="cuda")).sum().backward()
+    """
+    done = rehearse(program, gpu="sm=80,sms=108,memory=1400MiB")
+    assert (done.code, done.result["verdict"]) == (1, "does not fit"), done.stderr
+    assert done.result["out_of_memory"]["phase"] == "backward"
+    assert done.result["ending"]["error_type"] == "OutOfMemoryError"
+
+
+def test_without_the_caching_allocator_the_card_says_so_itself(rehearse: Any) -> None:
+    program = """
+        import torch
+        kept = [torch.empty(100 << 20, dtype=torch.uint8, device="cuda") for _ in range({count})]
+    """
+    off = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    done = rehearse(program.replace("{count}", "3"), environment=off)
+    assert done.result["verdict"] == "fits"
+    assert done.result["peak_total_bytes"] > 300 << 20
+    assert "PyTorch's allocator was switched off" in " ".join(done.result["notes"])
+    full = rehearse(program.replace("{count}", "30"), gpu="sm=80,sms=108,memory=2GiB", environment=off)
+    assert (full.code, full.result["verdict"]) == (1, "does not fit")

@@ -38,3 +38,23 @@ def test_a_number_of_steps_is_followed(seen: list[tuple[int, int]], steps: int) 
 @given(peaks)
 def test_all_steps_never_ends(seen: list[tuple[int, int]]) -> None:
     assert seen_enough(seen, 0) is None
+
+
+def test_steps_that_differ_are_not_steady_although_the_highest_is_old() -> None:
+    moving = [(50 << 20, 80 << 20), (30 << 20, 80 << 20), (46 << 20, 80 << 20), (20 << 20, 80 << 20)]
+    assert seen_enough(moving, None) is None
+    assert seen_enough([*moving, (20 << 20, 80 << 20)], None) == "steady"
+
+
+def test_steps_without_the_card_do_not_count() -> None:
+    warm_up = [(0, 0)] * 5
+    assert seen_enough(warm_up, None) is None
+    assert seen_enough([*warm_up, (5, 8), (5, 8)], None) is None
+    assert seen_enough([*warm_up, (5, 8), (5, 8), (5, 8)], None) == "steady"
+    assert seen_enough([(0, 0)] * MOST_STEPS, None) == "most steps"
+
+
+def test_an_optimiser_that_has_not_stepped_is_waited_for() -> None:
+    steady = [(5, 8)] * 6
+    assert seen_enough(steady, None, all_have_stepped_twice=False) is None
+    assert seen_enough([(5, 8)] * MOST_STEPS, None, all_have_stepped_twice=False) == "most steps"

@@ -41,6 +41,7 @@ OOM = OutOfMemory(
     phase="backward",
     requested_bytes=2 * GIB,
     free_bytes=GIB,
+    allowed_bytes=24 * GIB,
     allocated_bytes=20 * GIB,
     reserved_bytes=22 * GIB,
     caught=False,

@@ -7,6 +7,8 @@ everything else to stderr. Verb modules import what is heavy only when they run.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -44,18 +46,32 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     try:
         code: int = arguments.verb.run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except DryfitError as error:
-        print(f"dryfit: {error}", file=sys.stderr)
-        return error.exit_code
+        return _say(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("dryfit: stopped by Ctrl-C.", file=sys.stderr)
-        return 130
+        return _say("stopped by Ctrl-C.", 130)
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has had enough; what is still buffered must not be an error at exit.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        _discard_output()  # its reader, such as `head`, has had enough
         return EXIT_BROKEN_PIPE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _discard_output()
+            return _say("the output could not be written: no space left on the device.", 2)
         traceback.print_exc()
-        print("dryfit: this is our fault; please report the lines above with the command.", file=sys.stderr)
-        return 70
+        return _say("this is our fault; please report the lines above with the command.", DryfitError.exit_code)
+
+
+def _discard_output() -> None:
+    """Let what is still buffered for stdout go nowhere, so that it is no error at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"dryfit: {sentence}", file=sys.stderr)
+    return code

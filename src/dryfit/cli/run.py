@@ -53,13 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from dryfit.errors import UsageError
     from dryfit.rehearse.checkup import NO, look_at_machine
+    from dryfit.rehearse.result import check_place_for
     from dryfit.units import parse_bytes
 
     machine = look_at_machine()
     if machine.mark == NO:
         raise UsageError(machine.sentence)
-    if arguments.output and not Path(arguments.output).absolute().parent.is_dir():
-        raise UsageError(f"There is no folder to save {arguments.output} in; make it first, or name another.")
+    if arguments.output is not None:
+        check_place_for(Path(arguments.output))
     from dryfit.rehearse.launch import rehearse  # what it imports is there on Linux only
 
     words = ["-m", *arguments.module] if arguments.module is not None else arguments.program

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit
-from dryfit.rehearse import endings, unknowns
+from dryfit.rehearse import endings, growth, unknowns
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.processes import Process, read_process
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
@@ -27,6 +27,7 @@ class Observed:
     crash_place: tuple[str, int] | None
     wall_seconds: float
     devices: int  # cards that the program saw
+    total_bytes: int  # of one of them
     notes: Sequence[str]
 
 
@@ -42,7 +43,9 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     sharing = processes if observed.devices == 1 else processes[:1]
     used_bytes = sum(process.used_peak_bytes for process in sharing)
     total_range = _total_range(used_bytes, len(sharing), card, card_was_named=card_was_named)
-    verdict = _verdict(ending, total_range, card, measured=used_bytes > 0, card_was_named=card_was_named)
+    growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
+    measured = used_bytes > 0
+    verdict = _verdict(ending, total_range, card, measured=measured, growing=growth_bytes > 0, named=card_was_named)
     by_fit = cards_that_fit(used_bytes, all_cards() if used_bytes and not card_was_named else ())
     peak = main.peak_step if main else None
     return Result(
@@ -63,7 +66,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         close_on=[each.key for each in by_fit.tight],
         does_not_fit_on=[each.key for each in by_fit.too_small],
         unknowns=unknowns.of(main.end if main else None),
-        notes=[*observed.notes, *_notes(observed, processes, ending)],
+        notes=[*observed.notes, *growth.notes(growth_bytes, total_range, card), *_notes(observed, processes, ending)],
         ending=ending,
         wall_seconds=round(observed.wall_seconds, 3),
         versions={"dryfit": dryfit.__version__, **(main.versions if main else {})},
@@ -78,7 +81,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             }
             for process in processes
         ],
-        exit_code=endings.exit_code(ending, verdict, measured=used_bytes > 0, card_was_named=card_was_named),
+        exit_code=endings.exit_code(ending, verdict, measured=measured, card_was_named=card_was_named),
     )
 
 
@@ -99,20 +102,26 @@ def _out_of_memory(main: Process | None, ending: Ending) -> OutOfMemory | None:
     if main is None or not main.ooms:
         return None
     last = main.ooms[-1]
-    names = ("step", "phase", "requested_bytes", "free_bytes", "allocated_bytes", "reserved_bytes", "file", "line")
+    names = (
+        "step", "phase", "requested_bytes", "free_bytes", "allowed_bytes", "allocated_bytes", "reserved_bytes",
+    )  # fmt: skip
     uncaught = ending.how == endings.OUT_OF_MEMORY
     return OutOfMemory(
         **{name: last[name] for name in names},
         caught=not uncaught,
         count=len(main.ooms),
         message=ending.error_message if uncaught else None,
+        file=last["file"] or (ending.file if uncaught else None),
+        line=last["line"] or (ending.line if uncaught else None),
     )
 
 
-def _verdict(ending: Ending, total_range: dict[str, int], card: Card, *, measured: bool, card_was_named: bool) -> str:
+def _verdict(
+    ending: Ending, total_range: dict[str, int], card: Card, *, measured: bool, growing: bool, named: bool
+) -> str:
     if ending.how == endings.OUT_OF_MEMORY:
         return DOES_NOT_FIT
-    if not measured or not card_was_named or ending.how not in endings.WHOLE:
+    if not measured or not named or growing or ending.how not in endings.WHOLE:
         return UNKNOWN
     return FITS if total_range["high"] <= card.total_bytes else UNKNOWN
 
@@ -139,10 +148,7 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
     if ending.how in endings.SAW_ENOUGH:
         notes.append("What the program does after these steps (evaluation, saving) was not run; --steps all runs it.")
     if ending.how == "most steps":
-        notes.append(
-            "The peak was still moving after the last of these steps, as with batches of different shapes or a leak: "
-            "--steps N looks further."
-        )
+        notes.append("The steps' peaks did not settle, as with batches of different shapes: --steps N looks further.")
     if main is not None and main.ooms and ending.how != endings.OUT_OF_MEMORY:
         last, errors, them = main.ooms[-1], *(("errors", "them") if len(main.ooms) > 1 else ("error", "it"))
         where = f"the last asked for {format_bytes(last['requested_bytes'])} in step {last['step']}"
@@ -153,6 +159,18 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
             f"{len(processes)} processes used a card; the figures are those of the one that took most."
             f"{shared if observed.devices == 1 else ''}"
         )
+    if main is not None and main.used_peak_bytes and not main.reserved_bytes:
+        notes.append(
+            "PyTorch's allocator was switched off (PYTORCH_NO_CUDA_MEMORY_CACHING), so nothing is known of allocated "
+            "and reserved memory; what nvidia-smi would show is."
+        )
+    if main is not None and ending.how == endings.OUT_OF_MEMORY and main.ooms:
+        allowed_bytes = main.ooms[-1]["allowed_bytes"]
+        if allowed_bytes < observed.total_bytes:
+            notes.append(
+                f"The program's own limit decided: it allows itself {format_bytes(allowed_bytes)} "
+                "(torch.cuda.set_per_process_memory_fraction)."
+            )
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,12 +16,13 @@ from typing import TextIO
 from dryfit.errors import DryfitError, UsageError
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed
-from dryfit.rehearse.command import search_path
+from dryfit.rehearse.command import current_folder, search_path
 from dryfit.rehearse.events import ORDERS_VARIABLE, Event, EventFolder, Orders
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
 from dryfit.rehearse.places import is_of_the_program
 from dryfit.rehearse.progress import ProgressLine
+from dryfit.rehearse.sandbox import scratch
 from dryfit.virtual_card import CardSettings, TorchBuild, environment
 
 _HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
@@ -72,7 +73,8 @@ def run_once(request: Request, card: CardSettings) -> Observed:
     Raises:
         DryfitError: the program could not be started.
     """
-    with tempfile.TemporaryDirectory(prefix="dryfit-events-") as folder:
+    _open_standard_streams()
+    with _folder_of_our_own() as folder:
         events = EventFolder(Path(folder))
         orders = Orders(folder=folder, steps=request.steps, values=request.values, skip_weights=request.skip_weights)
         variables = _variables(environment(card, request.torch), orders, allow_network=request.allow_network)
@@ -80,7 +82,7 @@ def run_once(request: Request, card: CardSettings) -> Observed:
         began = time.monotonic()
         with sandbox.start(
             request.command,
-            cwd=str(Path.cwd()),
+            cwd=str(current_folder()),
             env=variables,
             allow_writes=request.allow_writes,
             allow_network=request.allow_network,
@@ -104,7 +106,8 @@ def run_once(request: Request, card: CardSettings) -> Observed:
             crash_place=_crash_place(Path(folder)),
             devices=card.count,
             wall_seconds=time.monotonic() - began,
-            notes=[*protection.warnings(), *([request.torch.doubt] if request.torch.doubt else [])],
+            notes=[*protection.warnings(), *filter(None, (ended.no_room, request.torch.doubt))],
+            total_bytes=card.memory_bytes,
         )
 
 
@@ -120,12 +123,46 @@ def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> 
     return variables
 
 
+def _open_standard_streams() -> None:
+    """Have descriptors 0 to 2 open, as a daemon may not: pipes of ours would take their numbers, and be lost."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _folder_of_our_own() -> Iterator[str]:
+    """A folder for the events that the program's processes can write to; if dryfit is killed, a later run removes it.
+
+    Raises:
+        UsageError: no temporary folder can be written to.
+    """
+    try:
+        folder, lock = scratch.make(str(_temporary_folder()))
+    except OSError as error:
+        raise UsageError(
+            f"No folder for the events of the rehearsal could be made in {_temporary_folder()} ({error.strerror}); "
+            "make room there, or set TMPDIR to another folder."
+        ) from error
+    try:
+        yield f"{folder}/temporary"
+    finally:
+        scratch.remove(folder)
+        os.close(lock)
+
+
+def _temporary_folder() -> Path:
+    """The temporary folder, but none in /dev: the program gets a /dev/shm of its own."""
+    asked = Path(tempfile.gettempdir()).resolve()
+    return Path("/tmp") if asked.is_relative_to("/dev") else asked
+
+
 def _own_kernel_caches(variables: dict[str, str]) -> Path:
     """Keep compiled kernels from one rehearsal to the next, apart from the user's own caches.
 
     The virtual card times all candidates of an autotuned kernel the same, and that choice must not reach a real run.
     """
-    kernels = Path(tempfile.gettempdir()) / f"dryfit-kernels-{os.getuid()}"
+    kernels = _temporary_folder() / f"dryfit-kernels-{os.getuid()}"
     kernels.mkdir(mode=0o700, exist_ok=True)
     if kernels.stat().st_uid != os.getuid():
         raise UsageError(f"{kernels} belongs to another user; remove it, or set TMPDIR to a folder of your own.")

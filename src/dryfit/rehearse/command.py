@@ -27,6 +27,9 @@ def command_line(words: list[str]) -> list[str]:
     """
     if not words:
         raise UsageError("There is no program to run; write one after the options: dryfit run train.py --lr 3e-4")
+    current_folder()
+    if any("\0" in word for word in words):
+        raise UsageError("An argument of a program cannot hold a NUL character.")
     first = words[0]
     if first == "-m":
         if len(words) < 2:
@@ -43,11 +46,23 @@ def command_line(words: list[str]) -> list[str]:
     if found:
         return [found, *words[1:]]
     if first.endswith(".py") or os.sep in first:
-        raise UsageError(f"There is no file {first} (looked in {Path.cwd()}); check the path of the script.")
+        raise UsageError(f"There is no file {first} (looked in {current_folder()}); check the path of the script.")
     raise UsageError(
         f"There is neither a file nor a command called {first}; name a script (train.py), a module (-m package.train) "
         "or a command on PATH (torchrun, accelerate launch, python)."
     )
+
+
+def current_folder() -> Path:
+    """The folder the program is started in.
+
+    Raises:
+        UsageError: it has been deleted.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("The current folder has been deleted; change to another and start again.") from None
 
 
 def _is_a_command(path: Path) -> bool:

@@ -18,7 +18,12 @@ _WHY_STOPPED = {
     "steps": "as asked",
     "most steps": "the most it runs unless --steps says otherwise",
 }
+_HOW_TO_USE_THE_CARD = (
+    "check that it trains on device 'cuda' when torch.cuda.is_available(), and that CUDA_VISIBLE_DEVICES hides no card."
+)
 _MORE = "Its own output above says more."
+
+_FAULTS = (signals.SIGSEGV, signals.SIGBUS, signals.SIGILL, signals.SIGFPE, signals.SIGABRT)
 
 OUT_OF_MEMORY = "out of memory"
 # The rehearsal stopped the program because it had seen enough.
@@ -39,6 +44,8 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
     if end.get("how") in _WHY_STOPPED:
         done = _steps(main.steps if main else 0)
         sentence = f"Stopped after {done}, {_WHY_STOPPED[end['how']]}."
+        if main is not None and not main.used_peak_bytes:
+            sentence = f"{program} put nothing on the card in {done}; {_HOW_TO_USE_THE_CARD}"
         return Ending(how=end["how"], sentence=sentence, exit_status=0)
     if error and error["is_out_of_memory"]:
         sentence = f"{program} ran out of memory{_place(error['file'], error['line'])}."
@@ -110,24 +117,25 @@ def _crashed(observed: Observed, program: str, main: Process | None) -> Ending:
     number = observed.signal or 0
     file, line = observed.crash_place or (None, None)
     when = f" after {_steps(main.steps)}" if main and main.steps else ""
-    return Ending(
-        how="crashed",
-        sentence=f"{program} crashed{when} with {signal_name(number)}{_place(file, line)}. If it runs on a real card, "
-        "the virtual one is at fault: please report it with the program.",
-        signal=number,
-        file=file,
-        line=line,
-    )
+    if number in _FAULTS:
+        sentence = (
+            f"{program} crashed{when} with {signal_name(number)}{_place(file, line)}. If it runs on a real card, "
+            "the virtual one is at fault: please report it with the program."
+        )
+    elif number == signals.SIGKILL:
+        sentence = (
+            f"{program} was killed{when} with SIGKILL; the kernel does that when this machine's memory is used up."
+        )
+    else:
+        sentence = f"{program} was ended{when} by {signal_name(number)}."
+    return Ending(how="crashed", sentence=sentence, signal=number, file=file, line=line)
 
 
 def _finished(program: str, main: Process | None) -> str:
     if main is None:
         return f"{program} ended without importing torch, so there is nothing to measure."
     if not main.used_peak_bytes:
-        return (
-            f"{program} ended without putting anything on the card; check that it trains on device 'cuda' "
-            "when torch.cuda.is_available()."
-        )
+        return f"{program} ended without putting anything on the card; {_HOW_TO_USE_THE_CARD}"
     if not main.steps:
         return f"{program} ran to its end without an optimiser step."
     return f"{program} ran to its end in {_steps(main.steps)}."

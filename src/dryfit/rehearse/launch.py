@@ -20,7 +20,7 @@ from dryfit.virtual_card.settings import settings_of
 
 
 def rehearse(
-    program: Sequence[str],
+    program: Sequence[str | os.PathLike[str]],
     *,
     gpu: str | None = None,
     memory_bytes: int | None = None,
@@ -48,10 +48,11 @@ def rehearse(
     Raises:
         UsageError: no such program, no such card, a torch without CUDA, a setting out of range.
     """
+    words = _words(program)
     card, named = _card(gpu, memory_bytes)
     request = Request(
-        program=list(program),
-        command=command_line(list(program)),
+        program=words,
+        command=command_line(words),
         torch=installed_torch(),
         limits=limits_of(seconds, host_memory_bytes),
         steps=_steps(steps),
@@ -62,7 +63,7 @@ def rehearse(
         quiet=quiet,
         progress=progress,
     )
-    settings = settings_of(card, address_order=address_order, count=devices_of(program))
+    settings = settings_of(card, address_order=address_order, count=devices_of(words))
     result = assemble(run_once(request, settings), card, card_was_named=named)
     other_outside_bytes = settle.needs(result, card)
     if other_outside_bytes is None:
@@ -71,6 +72,12 @@ def rehearse(
         print("dryfit: a close call; running once more to settle it.", file=progress)
     other = dataclasses.replace(settings, outside_bytes=other_outside_bytes)
     return settle.by(result, assemble(run_once(request, other), card, card_was_named=named))
+
+
+def _words(program: Sequence[str | os.PathLike[str]]) -> list[str]:
+    if isinstance(program, (str, os.PathLike)):
+        raise UsageError(f"The program is given as a list of words: [{os.fspath(program)!r}], and not as one word.")
+    return [os.fspath(word) for word in program]
 
 
 def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,12 +29,16 @@ class StepPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """The last out-of-memory error: what was asked for when nothing was left."""
+    """The last out-of-memory error: what was asked for when nothing was left.
+
+    `allowed_bytes` is what the program may take: the card's total, or less if it limits itself.
+    """
 
     step: int
     phase: str
     requested_bytes: int
     free_bytes: int
+    allowed_bytes: int
     allocated_bytes: int
     reserved_bytes: int
     caught: bool
@@ -157,6 +162,20 @@ class Result:
             return _of(cls, values)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error
+
+
+def check_place_for(path: Path) -> None:
+    """See that a result can be saved there, before the work is done.
+
+    Raises:
+        UsageError: it is a folder, its folder is missing, or it may not be written.
+    """
+    if path.is_dir():
+        raise UsageError(f"The result cannot be saved as {path}, which is a folder; name a file.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"There is no folder to save {path} in; make it first, or name another.")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise UsageError(f"The result may not be saved as {path}: permission denied; name another place.")
 
 
 def _of(kind: type[_Value], values: dict[str, Any]) -> _Value:

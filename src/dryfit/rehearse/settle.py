@@ -20,10 +20,11 @@ def needs(result: Result, card: Card) -> int | None:
     """The bytes to take outside the allocator in a second run; None where the first one settled it."""
     if result.card is None or not card.outside_margin_bytes:
         return None
-    if result.verdict == UNKNOWN and result.ending.how in WHOLE and result.peak_total_bytes:
+    high_bytes = result.peak_total_range_bytes["high"]
+    if result.verdict == UNKNOWN and result.ending.how in WHOLE and high_bytes > card.total_bytes:
         return card.outside_bytes + card.outside_margin_bytes
     oom = result.out_of_memory
-    if result.verdict == DOES_NOT_FIT and oom is not None:
+    if result.verdict == DOES_NOT_FIT and oom is not None and oom.allowed_bytes >= card.total_bytes:
         lacking_bytes = oom.requested_bytes - oom.free_bytes
         if lacking_bytes <= card.outside_margin_bytes:
             return max(0, card.outside_bytes - card.outside_margin_bytes)

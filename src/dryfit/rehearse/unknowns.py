@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import Unknown
 
@@ -27,8 +29,18 @@ def of(end: Event | None) -> list[Unknown]:
     if end is None:
         return []
     found = [_call(name, count) for name, count in end.get("unfaithful_calls", {}).items()]
+    found += [_not_computed(name, count) for name, count in end.get("not_computed", {}).items()]
     found += [_value(invention) for invention in end.get("inventions", [])]
-    return sorted(found, key=lambda unknown: (not unknown.decides_size, -unknown.count))
+    return sorted(_merged(found), key=lambda unknown: (not unknown.decides_size, -unknown.count))
+
+
+def _merged(found: list[Unknown]) -> list[Unknown]:
+    """One for all that differ in their count alone, as the many calls by which one library asks for workspaces."""
+    counts: dict[Unknown, int] = {}
+    for unknown in found:
+        alike = dataclasses.replace(unknown, count=0)
+        counts[alike] = counts.get(alike, 0) + unknown.count
+    return [dataclasses.replace(unknown, count=count) for unknown, count in counts.items()]
 
 
 def _call(name: str, count: int) -> Unknown:
@@ -36,6 +48,12 @@ def _call(name: str, count: int) -> Unknown:
     if what is not None:
         return Unknown(kind="memory", what=what, answer="0 bytes or a lower bound", decides_size=True, count=count)
     return Unknown(kind="call", what=name, answer="success, with outputs of zero", decides_size=False, count=count)
+
+
+def _not_computed(name: str, count: int) -> Unknown:
+    """A small operator that the CPU refused; what read its result is listed on its own."""
+    what = f"{name}, which this machine's CPU could not compute"
+    return Unknown(kind="value", what=what, answer="unknown from there on", decides_size=False, count=count)
 
 
 def _value(invention: Event) -> Unknown:

@@ -44,8 +44,21 @@ def uncaught_error() -> dict[str, Any] | None:
         file, line = error.filename, error.lineno
     return {
         "type": type(error).__name__,
-        "is_out_of_memory": any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__),
+        "is_out_of_memory": is_out_of_memory(error),
         "message": str(error),
         "file": file,
         "line": line,
     }
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the card is full: PyTorch's own kind, or CUDA's text where the allocator is not asked.
+
+    >>> is_out_of_memory(RuntimeError("CUDA error: out of memory")), is_out_of_memory(MemoryError("out of memory"))
+    (True, False)
+    """
+    if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    return isinstance(error, RuntimeError) and str(error).startswith(
+        ("CUDA error: out of memory", "CUDA driver error: out of memory", "CUDA out of memory")
+    )

@@ -19,7 +19,7 @@ def watch(progress: Progress, writer: EventWriter) -> None:
 
     def observe(device: int, requested_bytes: int, allowed_bytes: int, free_bytes: int) -> None:
         stats = torch_private.current_statistics(device)
-        file, line = _line_of_the_program(sys._getframe(1))
+        file, line = _line_of_the_program(sys._getframe())
         writer.write(
             "oom",
             step=progress.step,
@@ -27,6 +27,7 @@ def watch(progress: Progress, writer: EventWriter) -> None:
             phase=progress.phase,
             device=device,
             requested_bytes=requested_bytes,
+            allowed_bytes=allowed_bytes,
             free_bytes=free_bytes,
             allocated_bytes=stats["allocated_bytes"],
             reserved_bytes=stats["reserved_bytes"],
@@ -38,11 +39,9 @@ def watch(progress: Progress, writer: EventWriter) -> None:
 
 
 def _line_of_the_program(frame: FrameType | None) -> tuple[str | None, int | None]:
-    """The innermost line of the program's own; the outermost of all where there is none."""
-    file, line = None, None
+    """The innermost line of the program's own; none in a thread of autograd's, which has no Python below."""
     while frame is not None:
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        if is_of_the_program(file):
-            break
+        if is_of_the_program(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return file, line
+    return None, None

@@ -58,6 +58,11 @@ class Progress:
         """The step the program is in, from 1; 0 during the setup."""
         return len(self._step_peaks) - 1
 
+    @property
+    def all_optimizers_have_stepped_twice(self) -> bool:
+        """Whether every optimiser there is has made its states in one step, and held them through another."""
+        return self._rounds.all_have_stepped_twice
+
     def enter(self, phase: str) -> None:
         """Begin a phase; a forward pass, or a backward without one, after all optimisers stepped begins a step too."""
         self._close_window()

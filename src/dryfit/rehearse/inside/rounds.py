@@ -17,11 +17,18 @@ class Rounds:
     def __init__(self) -> None:
         self._taking_part: weakref.WeakSet[Any] = weakref.WeakSet()
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._times: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.is_complete = False
+
+    @property
+    def all_have_stepped_twice(self) -> bool:
+        """Whether every optimiser there is has made its states in one step, and held them through another."""
+        return min(self._times.values(), default=2) >= 2
 
     def made(self, optimizer: Any) -> None:
         """An optimiser was made, and takes part from now on."""
         self._taking_part.add(optimizer)
+        self._times[optimizer] = 0
 
     def begins_anew_with(self, optimizer: Any) -> bool:
         """Whether the round is over because this optimiser is about to step; those that have not take no part."""
@@ -32,6 +39,7 @@ class Rounds:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimiser has stepped."""
+        self._times[optimizer] = self._times.get(optimizer, 0) + 1
         self._taking_part.add(optimizer)
         self._stepped.add(optimizer)
         self.is_complete = self._taking_part <= self._stepped

@@ -7,24 +7,37 @@ from collections.abc import Sequence
 LEAST_STEPS = 3
 MOST_STEPS = 20
 STEADY_STEPS = 2
+# Two steps of the same shapes can differ by what is left over of split blocks, up to 1 MiB each.
+_SAME_BYTES, _SAME_SHARE = 2 << 20, 0.002
 
 
-def seen_enough(peaks: Sequence[tuple[int, int]], steps: int | None) -> str | None:
+def seen_enough(
+    peaks: Sequence[tuple[int, int]], steps: int | None, *, all_have_stepped_twice: bool = True
+) -> str | None:
     """Say why to stop after these steps: "steps", "steady" or "most steps"; None to go on.
 
     >>> seen_enough([(5, 8), (7, 8), (7, 8)], None), seen_enough([(5, 8), (7, 8), (7, 8), (7, 8)], None)
     (None, 'steady')
 
     `peaks` has (allocated, reserved) bytes of each step, the first step first. `steps` is what was asked for: a
-    number, 0 for all, None for «until steady»: the highest peak so far is at least two steps old. Three steps are
-    the least that can tell (the first makes the optimiser's states, the second holds them); twenty the most, so that
-    a program whose batches differ in shape ends too.
+    number, 0 for all, None for «until steady»: the highest peak is at least two steps old, those two steps are alike
+    (batches of changing shapes are not), and every optimiser has stepped twice (once to make its states, once to hold
+    them). Three steps on the card are the least that can tell; twenty the most, so that a program that never becomes
+    steady ends too.
     """
     if steps is not None:
         return "steps" if steps and len(peaks) >= steps else None
-    if len(peaks) < LEAST_STEPS:
-        return None
-    early, late = peaks[:-STEADY_STEPS], peaks[-STEADY_STEPS:]
-    if all(max(p[i] for p in late) <= max(p[i] for p in early) for i in (0, 1)):
+    on_the_card = [peak for peak in peaks if any(peak)]
+    early, late = on_the_card[:-STEADY_STEPS], on_the_card[-STEADY_STEPS:]
+    if len(on_the_card) >= LEAST_STEPS and all_have_stepped_twice and _alike(late) and _is_no_higher(late, early):
         return "steady"
-    return "most steps" if len(peaks) >= MOST_STEPS else None
+    return "most steps" if len(on_the_card or peaks) >= MOST_STEPS else None
+
+
+def _alike(peaks: Sequence[tuple[int, int]]) -> bool:
+    allocated = [peak[0] for peak in peaks]
+    return max(allocated) - min(allocated) <= max(_SAME_BYTES, _SAME_SHARE * max(allocated))
+
+
+def _is_no_higher(late: Sequence[tuple[int, int]], early: Sequence[tuple[int, int]]) -> bool:
+    return all(max(peak[i] for peak in late) <= max(peak[i] for peak in early) for i in (0, 1))

@@ -48,6 +48,7 @@ class Watch:
             "allocator_settings": torch_private.allocator_settings(),
             "unfaithful_calls": calls.unfaithful_calls(),
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
+            "not_computed": self._values.failures if self._values else {},
         }
 
     def _write_step(self, step: StepEvent) -> None:
@@ -56,6 +57,6 @@ class Watch:
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
         self._peaks.append((max(f[0] for f in figures), max(f[1] for f in figures)))
-        why = seen_enough(self._peaks, self._orders.steps)
+        why = seen_enough(self._peaks, self._orders.steps, all_have_stepped=self._progress.all_optimizers_have_stepped)
         if why is not None:
             self._stop(why)

@@ -1,0 +1,40 @@
+"""Whether the steps take more and more memory, as when a program keeps what it should let go."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from dryfit.cards import Card
+from dryfit.rehearse.result import StepPeak
+from dryfit.units import MIB, format_bytes
+
+# So many steps in a row, each higher than the one before, and by so much in all, are no accident of shapes.
+_STEPS_IN_A_ROW = 10
+_LEAST_GROWTH_BYTES = 10 * MIB
+
+
+def per_step(peaks: Sequence[StepPeak]) -> int:
+    """The growth of allocated memory by step, if it grew in each of the last ten steps; 0 otherwise.
+
+    >>> sizes = [n << 30 for n in range(12)]
+    >>> peaks = [StepPeak(step=1, peak_allocated_bytes=n, peak_reserved_bytes=n, peak_phase="") for n in sizes]
+    >>> per_step(peaks)
+    1073741824
+    """
+    last = [peak.peak_allocated_bytes for peak in peaks if peak.seconds is not None or peak.step][-_STEPS_IN_A_ROW:]
+    growth_bytes = last[-1] - last[0] if len(last) == _STEPS_IN_A_ROW else 0
+    rising = all(before < after for before, after in itertools.pairwise(last))
+    return growth_bytes // (_STEPS_IN_A_ROW - 1) if rising and growth_bytes >= _LEAST_GROWTH_BYTES else 0
+
+
+def notes(growth_bytes: int, total_range: dict[str, int], card: Card) -> list[str]:
+    """Say how it grows, and when the card would be full."""
+    if not growth_bytes:
+        return []
+    grows = f"Each of the last steps took about {format_bytes(growth_bytes)} more than the one before"
+    why = "something is kept from step to step (a loss with its graph, outputs in a list)."
+    if card.key == "unlimited":
+        return [f"{grows}: {why}"]
+    steps_left = max(0, card.total_bytes - total_range["expected"]) // growth_bytes
+    return [f"{grows}: the card would be full after about {steps_left} more steps; {why}"]
