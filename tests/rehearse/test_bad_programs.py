@@ -268,3 +268,11 @@ def test_the_program_is_a_list_of_words() -> None:
         dryfit.run(["train.py", "\0"])
     with pytest.raises(dryfit.UsageError, match=r"There is no file missing\.py"):
         dryfit.run([Path("missing.py")])
+
+
+def test_a_fault_of_ours_is_told_from_the_programs(rehearse: Any) -> None:
+    breaks_our_hooks = "from dryfit.rehearse.inside import phases\nphases.step_event = None\n"
+    done = rehearse(TRAIN + breaks_our_hooks + "for _ in range(9): step()\n")
+    assert done.code == 70
+    assert "dryfit: The hooks on torch failed. This is our fault; please report it" in done.stderr
+    assert "TypeError: 'NoneType' object is not callable" in done.stderr

@@ -180,12 +180,12 @@ def _without_faults(processes: list[list[Event]]) -> list[list[Event]]:
     """The events as they are.
 
     Raises:
-        DryfitError: our hooks could not be placed in one of the processes.
+        DryfitError: our hooks failed in one of the processes.
     """
     for event in (event for events in processes for event in events if event["event"] == "fault"):
         raise DryfitError(
-            "The hooks could not be placed on this torch. This is our fault; please report it with the version of "
-            f"torch and these lines:\n{event['trace']}"
+            "The hooks on torch failed. This is our fault; please report it with the version of torch, the program, "
+            f"and these lines:\n{event['trace']}"
         )
     return processes
 

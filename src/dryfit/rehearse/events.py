@@ -7,7 +7,7 @@ was known last. Events, in the order they come:
     torch       it has imported torch, hooks are in place            versions
     step        all optimisers have stepped                          step, peaks by phase, seconds
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
-    fault       our hooks could not be placed                        trace
+    fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, peaks by step, calls, inventions
 
 Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.

@@ -13,8 +13,9 @@ import signal
 import sys
 import traceback
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from dryfit.errors import DryfitError
 from dryfit.rehearse.events import ORDERS_VARIABLE, EventWriter, Orders
 from dryfit.rehearse.inside import ending
 from dryfit.rehearse.inside.imports import after_import
@@ -78,11 +79,14 @@ class _Process:
         from dryfit.rehearse.inside.watch import Watch
 
         try:
-            self._watch = Watch(self._orders, self._writer, self._stop)
+            self._watch = Watch(self._orders, self._writer, self._stop, self._fault)
         except Exception:
-            # Our fault, and to be known as ours: raised in here it would look like the program's `import torch`.
-            self._writer.write("fault", trace=traceback.format_exc())
-            os._exit(70)
+            self._fault()
+
+    def _fault(self) -> NoReturn:
+        """An exception in our own code, to be known as ours: going on, it would look like the program's."""
+        self._writer.write("fault", trace=traceback.format_exc())
+        os._exit(DryfitError.exit_code)
 
     def _facts(self) -> dict[str, Any]:
         return self._watch.facts() if self._watch is not None else {}

@@ -21,13 +21,25 @@ from dryfit.rehearse.inside.phases import Progress
 _WATCHDOG_PAUSE_SECONDS = 0.25
 
 
-def place(progress: Progress) -> None:
-    """Put the wrappers on torch, which has just been imported."""
+def place(progress: Progress, fault: Callable[[], None]) -> None:
+    """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
+    for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
+        setattr(progress, name, _ours(getattr(progress, name), fault))
     _watch_modules(progress)
     _watch_backward(progress)
     _watch_optimizers(progress)
     # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
     after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip(__name__))
+
+
+def _ours(call: Callable[..., None], fault: Callable[[], None]) -> Callable[..., None]:
+    def guarded(*args: Any) -> None:
+        try:
+            call(*args)
+        except Exception:
+            fault()
+
+    return guarded
 
 
 def _watch_modules(progress: Progress) -> None:

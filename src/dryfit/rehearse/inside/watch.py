@@ -18,11 +18,13 @@ from dryfit.virtual_card import calls
 class Watch:
     """The hooks of one process, placed; `facts()` says what they have seen, once the process is about to end."""
 
-    def __init__(self, orders: Orders, writer: EventWriter, stop: Callable[[str], None]) -> None:
+    def __init__(
+        self, orders: Orders, writer: EventWriter, stop: Callable[[str], None], fault: Callable[[], None]
+    ) -> None:
         self._orders, self._writer, self._stop = orders, writer, stop
         self._peaks: list[tuple[int, int]] = []
         self._progress = Progress(PeakMeter(calls.take_peak_used_bytes), self._write_step, self._step_ended)
-        torch_hooks.place(self._progress)
+        torch_hooks.place(self._progress, fault)
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
@@ -57,6 +59,7 @@ class Watch:
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
         self._peaks.append((max(f[0] for f in figures), max(f[1] for f in figures)))
-        why = seen_enough(self._peaks, self._orders.steps, all_have_stepped=self._progress.all_optimizers_have_stepped)
+        ready = self._progress.all_optimizers_have_stepped_twice
+        why = seen_enough(self._peaks, self._orders.steps, all_have_stepped_twice=ready)
         if why is not None:
             self._stop(why)
