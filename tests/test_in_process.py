@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 CARD = "import dryfit\ncard = dryfit.virtual('rtx-4090')\n"
 
@@ -54,3 +56,27 @@ def test_child_processes_have_the_card_too() -> None:
     code = "import torch; print(torch.cuda.get_device_name())"
     done = run(CARD + f"import subprocess, sys\nprint(subprocess.check_output([sys.executable, '-c', {code!r}]))\n")
     assert "NVIDIA GeForce RTX 4090" in done.stdout
+
+
+def test_a_second_card_is_refused_and_the_same_one_is_not() -> None:
+    done = run(CARD + "dryfit.virtual('4090')\nimport torch\ndryfit.virtual('h100')\n")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "dryfit.errors.UsageError: This process has a virtual card already, NVIDIA GeForce RTX 4090, and keeps it to "
+        "its end; NVIDIA H100 80GB HBM3 needs a process of its own (in a notebook: restart the kernel)."
+    )
+
+
+def test_an_installation_in_a_folder_with_blanks(tmp_path: Path) -> None:
+    import dryfit
+
+    folder = tmp_path / "a folder: with blanks"
+    shutil.copytree(Path(dryfit.__file__).parent, folder / "dryfit")
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(1, device='cuda')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+         "from dryfit.cli import main; sys.exit(main(['run', '--gpu', 't4', 'train.py']))"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("FITS on Tesla T4")

@@ -243,6 +243,14 @@ def test_without_a_card_the_answer_is_the_need_and_the_cards_that_hold_it(rehear
     assert text.startswith("NEEDS 20.00 GiB reserved by PyTorch; fits on ")
 
 
+def test_a_size_alone_is_an_a100s_chip_with_so_much(rehearse: Any) -> None:
+    done = rehearse(mlp(), gpu=None, options=("--memory", "24GiB"))
+    assert (done.code, done.result["verdict"]) == (0, "fits")
+    assert done.result["card"]["sm"] == 80
+    assert done.result["card"]["total_bytes"] == 24 << 30
+    assert done.result["usable_bytes"] < 24 << 30
+
+
 def test_the_environment_names_the_card(rehearse: Any) -> None:
     done = rehearse(mlp(), gpu=None, environment={"DRYFIT_GPU": "rtx-4090"})
     assert done.result["card"]["key"] == "rtx-4090"

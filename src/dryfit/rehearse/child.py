@@ -24,6 +24,7 @@ from dryfit.rehearse.places import is_of_the_program
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.sandbox import scratch
 from dryfit.virtual_card import CardSettings, TorchBuild, environment
+from dryfit.virtual_card.paths import listable
 
 _HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
 _STDERR = 2  # the descriptor, not `sys.stderr`, which a notebook replaces
@@ -119,7 +120,7 @@ def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> 
         variables |= {name: value for name, value in _OFFLINE.items() if variables.get(name) not in _STAYS_OFFLINE}
     variables["PATH"] = search_path()
     variables[ORDERS_VARIABLE] = orders.to_text()
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_HOOK_FOLDER), variables.get("PYTHONPATH"))))
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(listable(_HOOK_FOLDER)), variables.get("PYTHONPATH"))))
     return variables
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import dataclasses
-import hashlib
 import os
-import re
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +50,7 @@ def environment(
     Paths that `base` already has are kept behind the library's. Raises:
         UsageError: the library is not compiled, or the torch (default: this interpreter's) has no CUDA in it.
     """
-    folder = _without_separators(library_folder())
+    folder = listable(library_folder())
     torch_build = torch_build or installed_torch()
     settings = dataclasses.replace(
         settings, cuda=settings.cuda or torch_build.require_cuda(), cudnn=settings.cudnn or torch_build.cudnn
@@ -116,19 +112,3 @@ def _deciding(text: str) -> dict[str, str]:
     pairs = dict(pair.partition("=")[::2] for pair in text.split(";") if pair)
     names = ("name", "sm", "sms", "memory_bytes", "outside_bytes", "count", "order")
     return {name: pairs.get(name, "") for name in names}
-
-
-def _without_separators(folder: Path) -> Path:
-    """The folder by a path that LD_PRELOAD can hold: blanks and colons separate there, and cannot be escaped."""
-    if not re.search(r"[\s:;]", str(folder)):
-        return folder
-    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
-    link = Path(tempfile.gettempdir()) / f"dryfit-library-{os.getuid()}-{name}"
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to(folder)
-    if link.lstat().st_uid != os.getuid() or link.readlink() != folder or re.search(r"[\s:;]", str(link)):
-        raise UsageError(
-            f"The virtual card's library lies in {folder}, and LD_PRELOAD cannot hold a path with blanks or colons. A "
-            f"link to it as {link} is no help either; install dryfit in a folder without them."
-        )
-    return link
