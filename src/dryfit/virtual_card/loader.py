@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dryfit.errors import UsageError
-from dryfit.virtual_card import build
 from dryfit.virtual_card.paths import listable
 from dryfit.virtual_card.settings import VARIABLE, CardSettings
 from dryfit.virtual_card.torch_build import TorchBuild, installed_torch
