@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
-from dryfit.virtual_card import CardSettings, environment
+from dryfit.virtual_card import CardSettings, environment, installed_torch
 
 PROGRAMS = Path(__file__).parent / "programs"
 MIB = 1 << 20
 GIB = 1 << 30
+
+
+def torch_release() -> tuple[int, ...]:
+    """The installed torch's version: (2, 14)."""
+    return tuple(int(part) for part in installed_torch().version.split(".")[:2])
 
 
 @dataclass(frozen=True)

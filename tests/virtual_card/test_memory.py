@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import torch_release
+
 MIB, GIB = 1 << 20, 1 << 30
 OUTSIDE = 400 * MIB
 EXPANDABLE = (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
@@ -56,7 +58,8 @@ def test_what_was_freed_can_be_had_again(allocation: dict[str, Any]) -> None:
 
 def test_a_memory_fraction_is_kept(allocation: dict[str, Any]) -> None:
     assert "Tried to allocate 3.00 GiB" in allocation["fraction_message"]
-    assert "2.00 GiB allowed" in allocation["fraction_message"]
+    if torch_release() > (2, 4):  # which does not say so
+        assert "2.00 GiB allowed" in allocation["fraction_message"]
     assert allocation["ooms"] == 2
 
 

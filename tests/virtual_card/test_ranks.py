@@ -87,6 +87,10 @@ def test_a_rank_that_never_comes_is_named_after_the_wait() -> None:
     elsewhere.communicate(timeout=60)
 
 
+def test_ranks_meet_whatever_signals_come_and_whoever_is_at_the_door(card: Card) -> None:
+    assert card.run("meeting.py", timeout=60).said == {"status": [0, 0], "signals": True}
+
+
 def test_nothing_stays_in_shared_memory(two_ranks: list[dict[str, Any]]) -> None:
     names = [path.name for path in Path("/dev/shm").iterdir() if not path.name.startswith("dryfit-kernels")]
     assert [name for name in names if "dryfit" in name] == []

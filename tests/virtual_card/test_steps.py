@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Card
+from .conftest import Card, torch_release
 
 WORKSPACE = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of "
 
@@ -27,6 +27,7 @@ def test_sizes_that_only_the_library_knows_are_counted(card: Card, kind: str, na
     assert counts[name] >= 1
 
 
+@pytest.mark.skipif(torch_release() < (2, 5), reason="torch 2.4 cannot be told to use cuDNN's attention")
 def test_attention_of_cudnn_is_told_apart_from_convolutions(card: Card) -> None:
     counts = card.run("steps.py", "attention", sm=90, sms=132).said
     assert set(counts) == {WORKSPACE + "attention"}

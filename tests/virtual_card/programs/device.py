@@ -48,7 +48,7 @@ print(
             "total": p.total_memory,
             "sms": p.multi_processor_count,
             "threads_per_sm": p.max_threads_per_multi_processor,
-            "l2": p.L2_cache_size,
+            "l2": getattr(p, "L2_cache_size", attribute(38)),  # not in 2.4
             "shared_per_block": attribute(97),
             "shared_per_sm": attribute(81),
             # Read from cudaDeviceProp where this torch shows it: its layout is another than the attribute's.

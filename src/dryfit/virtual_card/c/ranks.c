@@ -154,13 +154,9 @@ static bool readable(int descriptor, double until) {
 }
 
 static int receive_rank(int guest) {   // whoever connects and says nothing must not keep the others waiting
-  struct timeval patience = {.tv_sec = 5};
-  setsockopt(guest, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  int rank;
-  ssize_t n;
-  do n = recv(guest, &rank, sizeof rank, 0);   // sent in one piece, it comes in one
-  while (n < 0 && errno == EINTR);
-  return n == sizeof rank ? rank : -1;
+  int rank;   // sent in one piece, it comes in one
+  bool came = readable(guest, now() + 5) && recv(guest, &rank, sizeof rank, MSG_DONTWAIT) == sizeof rank;
+  return came ? rank : -1;
 }
 
 static void say_who_is_missing(const int *guests, int ranks) {
