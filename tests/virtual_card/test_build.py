@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dryfit.virtual_card import build
+from dryfit.virtual_card import build, refresh_names
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 
@@ -59,6 +59,19 @@ def test_stubs_count_invented_numbers_and_nothing_else() -> None:
     assert "UNFAITHFUL" not in stubs["cublasGetMathMode"]  # judged: zero is its default
     assert "UNFAITHFUL" in stubs["cudaMemcpy3DAsync"]  # judged: the bytes do not arrive
     assert stubs["nvmlDeviceGetTemperature"].endswith("{ return 3; }")  # "not supported": an honest refusal
+
+
+def test_pointers_that_pass_something_in_are_not_taken_for_outputs() -> None:
+    text = """
+        typedef struct CUlinkState_st *CUlinkState; typedef enum CUjit_option_enum { A } CUjit_option;
+        CUresult cuLinkCreate_v2(unsigned int n, CUjit_option *options, void **values, CUlinkState *state);
+        CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count);
+        CUresult cuLinkComplete(CUlinkState state, void **cubin, size_t *size);
+    """
+    marks = {"cuLinkCreate_v2": "3:h", "cuMemcpyBatchAsync_v2": "", "cuLinkComplete": "2:8"}
+    assert refresh_names.marks_of_text(text) == marks
+    names = build.read_names()
+    assert {name: " ".join(f"{n}:{kind}" for n, kind in names[name]) for name in marks} == marks
 
 
 def test_every_judgement_is_about_a_name_that_exists() -> None:

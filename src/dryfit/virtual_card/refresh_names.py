@@ -33,7 +33,9 @@ NUMBER_BYTES = {
 }  # fmt: skip
 HANDS_OUT = re.compile(r"Create|Get|Load|Open|Alloc|Init|Instantiate|Retain|Clone|Import|Split|Add|Reserve|Malloc")
 # Of these, pointers are what the caller passes in, and answers a handle at most.
-PASSES_IN = re.compile(r"_*(?:cuda|cu[A-Z]|cublas|cufft|cupti)\w*?(?:Batch\w*Async|GetAttributes|LoadData|Link[AC]|Set(?!s))")
+PASSES_IN = re.compile(
+    r"_*(?:cuda|cu(?=[A-Z])|cublas|cufft|cupti)\w*?(?:Batch\w*Async|GetAttributes|LoadData|LinkAdd|LinkCreate|Set(?!s))"
+)
 STRUCTURE = re.compile(r"(?:3|Extent|PitchedPtr|Complex|UniqueId)$")  # types that are passed by value
 
 
@@ -123,8 +125,8 @@ def _marks(name: str, arguments: str, numbers: dict[str, int], handles: set[str]
                 marks.append(f"{position}:{numbers[base]}")
         position += 1
     if PASSES_IN.match(name):
-        handles = [mark for mark in marks if mark.endswith(":h")]
-        marks = handles[:1] if "LoadData" in name else handles[-1:] if "LinkCreate" in name else []
+        handed_out = [mark for mark in marks if mark.endswith(":h")]
+        marks = handed_out[:1] if "LoadData" in name else handed_out[-1:] if "LinkCreate" in name else []
     return " ".join(marks)
 
 

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import threading
+from pathlib import Path
 
 from dryfit.virtual_card import calls
 
@@ -28,8 +29,8 @@ def read(at):
     return byte.raw[0]
 
 
-if kind == "addresses":  # handed out upwards: with 16 GiB of them, three times 4 GiB and a bit go in
-    now = int(open("/proc/self/statm").read().split()[0]) * 4096
+if kind == "addresses":  # handed out upwards: of 20 GiB, 16 are taken, and a little less is left
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
     resource.setrlimit(resource.RLIMIT_AS, (now + 20 * GIB, resource.RLIM_INFINITY))
     blocks = []
     while block := malloc(4 * GIB):
