@@ -307,3 +307,12 @@ def test_steps_that_put_nothing_on_the_card() -> None:
     assert nothing.exit_code == 2
     assert nothing.ending.sentence.startswith("train.py put nothing on the card in 1 optimiser step; check that it")
     assert "CUDA_VISIBLE_DEVICES" in nothing.ending.sentence
+
+
+def test_a_process_without_addresses_says_nothing_of_the_card() -> None:
+    run = events(step(1, backward=900), unfaithful_calls={"address space used up": 1})
+    run[-1]["error"] = ERROR
+    result = result_of([*run[:-1], OOM, run[-1]], status=1)
+    assert (result.verdict, result.exit_code) == ("unknown", 3)
+    assert result.unknowns[0].decides_size
+    assert "look for a limit on virtual memory (ulimit -v)" in " ".join(result.notes)

@@ -45,7 +45,15 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     total_range = _total_range(used_bytes, len(sharing), card, card_was_named=card_was_named)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
     measured = used_bytes > 0
-    verdict = _verdict(ending, total_range, card, measured=measured, growing=growth_bytes > 0, named=card_was_named)
+    verdict = _verdict(
+        ending,
+        total_range,
+        card,
+        measured=measured,
+        growing=growth_bytes > 0,
+        no_addresses=main is not None and unknowns.NO_ADDRESSES in (main.end or {}).get("unfaithful_calls", {}),
+        named=card_was_named,
+    )
     by_fit = cards_that_fit(used_bytes, all_cards() if used_bytes and not card_was_named else ())
     peak = main.peak_step if main else None
     return Result(
@@ -117,10 +125,17 @@ def _out_of_memory(main: Process | None, ending: Ending) -> OutOfMemory | None:
 
 
 def _verdict(
-    ending: Ending, total_range: dict[str, int], card: Card, *, measured: bool, growing: bool, named: bool
+    ending: Ending,
+    total_range: dict[str, int],
+    card: Card,
+    *,
+    measured: bool,
+    growing: bool,
+    no_addresses: bool,
+    named: bool,
 ) -> str:
     if ending.how == endings.OUT_OF_MEMORY:
-        return DOES_NOT_FIT
+        return UNKNOWN if no_addresses else DOES_NOT_FIT
     if not measured or not named or growing or ending.how not in endings.WHOLE:
         return UNKNOWN
     return FITS if total_range["high"] <= card.total_bytes else UNKNOWN
@@ -171,6 +186,11 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
                 f"The program's own limit decided: it allows itself {format_bytes(allowed_bytes)} "
                 "(torch.cuda.set_per_process_memory_fraction)."
             )
+    if main is not None and unknowns.NO_ADDRESSES in (main.end or {}).get("unfaithful_calls", {}):
+        notes.append(
+            "The process ran out of addresses, not the card of memory: look for a limit on virtual memory (ulimit -v), "
+            "and lift it."
+        )
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

@@ -75,7 +75,7 @@ def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: b
         return EXIT_INTERRUPTED
     if verdict == DOES_NOT_FIT:
         return EXIT_DOES_NOT_FIT
-    if ending.how in ("time limit", "host memory", "fell silent"):
+    if ending.how in ("time limit", "host memory", "fell silent", OUT_OF_MEMORY):
         return EXIT_LIMIT
     if ending.how in ("raised", "crashed") or not measured:
         return EXIT_USAGE

@@ -24,6 +24,10 @@ _MEMORY_CALLS = {
 }
 
 
+NO_ADDRESSES = "address space used up"
+_NOT_STORED = "copies not stored"
+
+
 def of(end: Event | None) -> list[Unknown]:
     """List what was unknown, what can change the bytes first."""
     if end is None:
@@ -44,6 +48,12 @@ def _merged(found: list[Unknown]) -> list[Unknown]:
 
 
 def _call(name: str, count: int) -> Unknown:
+    if name == NO_ADDRESSES:
+        what = "whether more would have fitted: this process had no addresses left (a limit on virtual memory?)"
+        return Unknown(kind="memory", what=what, answer="out of memory", decides_size=True, count=count)
+    if name == _NOT_STORED:
+        what = "contents of copies to the card, once they filled 2 GiB of this machine's memory"
+        return Unknown(kind="value", what=what, answer="zeros", decides_size=False, count=count)
     what = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
     if what is not None:
         return Unknown(kind="memory", what=what, answer="0 bytes or a lower bound", decides_size=True, count=count)
