@@ -20,7 +20,7 @@ CARD = "sm=80,sms=108,memory=40GiB"
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """One finished `dryfit run`: its exit code, its JSON result (None if there is none) and what stderr held."""
+    """One finished `dryfit run`: its exit code, its saved result ({} if there is none) and what it printed."""
 
     code: int
     result: dict[str, Any]
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rehearse(project: Path) -> Rehearse:
-    """Run `dryfit run --json OPTIONS PROGRAM ARGS` in the project and read its result.
+    """Run `dryfit run -o FILE OPTIONS PROGRAM ARGS` in the project and read its result; stdout has the report.
 
     `program` is the text of a script, the path of one, or a list of words that is passed on as it is.
     """
@@ -52,23 +52,21 @@ def rehearse(project: Path) -> Rehearse:
         options: tuple[str, ...] = (),
         gpu: str | None = CARD,
         environment: dict[str, str] | None = None,
-        json_output: bool = True,
     ) -> Rehearsed:
         if isinstance(program, str):
             (project / "train.py").write_text(textwrap.dedent(program))
             words = ["train.py", *arguments]
         else:
             words = [*program, *arguments] if isinstance(program, list) else [str(program), *arguments]
-        command = [sys.executable, "-m", "dryfit", "run", *(("--json",) if json_output else ())]
-        command += [*(("--gpu", gpu) if gpu else ()), *options, *words]
+        saved = project.with_suffix(".json")
+        command = [sys.executable, "-m", "dryfit", "run", "-o", str(saved), *(("--gpu", gpu) if gpu else ())]
+        command += [*options, *words]
         variables = {name: value for name, value in os.environ.items() if name != "DRYFIT_GPU"}
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=project, env=variables | (environment or {}), timeout=280
         )
-        try:
-            result = json.loads(done.stdout)
-        except ValueError:
-            result = {}
+        result = json.loads(saved.read_text()) if saved.exists() else {}
+        saved.unlink(missing_ok=True)
         return Rehearsed(done.returncode, result, done.stdout, done.stderr)
 
     return run

@@ -239,8 +239,7 @@ def test_without_a_card_the_answer_is_the_need_and_the_cards_that_hold_it(rehear
     assert "rtx-4090" in done.result["fits_on"]
     assert "t4" in done.result["does_not_fit_on"]
     assert "h200" in done.result["fits_on"]
-    text = rehearse(program, gpu=None, json_output=False).stdout
-    assert text.startswith("NEEDS 20.00 GiB reserved by PyTorch; fits on ")
+    assert done.stdout.startswith("NEEDS 20.00 GiB reserved by PyTorch; fits on ")
 
 
 def test_a_size_alone_is_an_a100s_chip_with_so_much(rehearse: Any) -> None:
@@ -257,19 +256,17 @@ def test_the_environment_names_the_card(rehearse: Any) -> None:
 
 
 def test_the_verdict_is_the_first_line(rehearse: Any) -> None:
-    done = rehearse(mlp(), gpu="rtx-4090", json_output=False)
+    done = rehearse(mlp(), gpu="rtx-4090")
     first = done.stdout.splitlines()[0]
     assert re.fullmatch(r"FITS on NVIDIA GeForce RTX 4090: needs [\d.]+ MiB of [\d.]+ GiB, [\d.]+ GiB to spare", first)
     for line in ("allocated by tensors", "reserved by PyTorch", "nvidia-smi would show", "the card has"):
         assert line in done.stdout
 
 
-def test_a_result_is_saved_and_read_back(rehearse: Any, project: Path) -> None:
-    from dryfit.rehearse.result import Result
-
-    done = rehearse(mlp(), options=("-o", "result.json"))
-    saved = Result.load(project / "result.json")
-    assert json.loads(saved.to_json()) == done.result
+def test_json_is_printed_and_saved_alike(rehearse: Any) -> None:
+    done = rehearse(mlp(), options=("--json",))
+    assert json.loads(done.stdout) == done.result
+    assert done.result["schema_version"] == 1
 
 
 def test_what_the_program_prints_goes_to_stderr_or_nowhere(rehearse: Any) -> None:

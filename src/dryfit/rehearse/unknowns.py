@@ -54,9 +54,9 @@ def _call(name: str, count: int) -> Unknown:
     if name == _NOT_STORED:
         what = "contents of copies to the card, once they filled 2 GiB of this machine's memory"
         return Unknown(kind="value", what=what, answer="zeros", decides_size=False, count=count)
-    what = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
-    if what is not None:
-        return Unknown(kind="memory", what=what, answer="0 bytes or a lower bound", decides_size=True, count=count)
+    memory = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
+    if memory is not None:
+        return Unknown(kind="memory", what=memory, answer="0 bytes or a lower bound", decides_size=True, count=count)
     return Unknown(kind="call", what=name, answer="success, with outputs of zero", decides_size=False, count=count)
 
 
