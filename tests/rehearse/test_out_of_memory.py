@@ -18,7 +18,7 @@ GROWS = """
 """
 
 
-def test_an_uncaught_error_does_not_fit(rehearse: Any) -> None:
+def test_an_uncaught_error_does_not_fit_and_the_verdict_says_where(rehearse: Any) -> None:
     done = rehearse(GROWS, gpu="sm=80,sms=108,memory=2GiB", options=("--steps", "all"))
     assert done.code == 1
     assert done.result["verdict"] == "does not fit"
