@@ -46,8 +46,7 @@ _OFFLINE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
-
-
+# Values of the user's own that keep these services offline too.
 _STAYS_OFFLINE = ("1", "true", "True", "offline", "disabled", "dryrun")
 
 
