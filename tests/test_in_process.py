@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def test_an_installation_in_a_folder_with_blanks(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r})\n"
          "from dryfit.cli import main; sys.exit(main(['run', '--gpu', 't4', 'train.py']))"],
-        cwd=tmp_path, capture_output=True, text=True,
+        cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("FITS on Tesla T4")

@@ -115,15 +115,27 @@ def test_ctrl_c(project: Path) -> None:
     (project / "train.py").write_text(
         "import torch\nx = torch.ones(1, device='cuda')\nprint('up', flush=True)\nwhile True: pass\n"
     )
-    command = [sys.executable, "-m", "dryfit", "run", "--json", "--gpu", "t4", "train.py"]
-    running = subprocess.Popen(
-        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    # As from a terminal: a job in the background, which this test may be part of, has SIGINT ignored.
+    foreground = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[0] = 'dryfit'\n"
     )
-    assert running.stderr is not None
-    while "up" not in running.stderr.readline():
-        pass
-    os.killpg(running.pid, signal.SIGINT)
-    out, _ = running.communicate(timeout=20)
+    foreground += "from dryfit.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", foreground, "run", "--json", "--gpu", "t4", "train.py"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            assert running.stderr is not None
+            while "up" not in running.stderr.readline():
+                pass
+            os.killpg(running.pid, signal.SIGINT)
+            out, _ = running.communicate(timeout=60)
+        finally:
+            running.kill()
     assert running.returncode == 130
     assert "by Ctrl-C." in out
 
