@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit
 from dryfit.rehearse import endings, growth, unknowns
-from dryfit.rehearse.events import Event
+from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.processes import Process, read_process
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
 from dryfit.units import format_bytes
@@ -51,7 +51,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         card,
         measured=measured,
         growing=growth_bytes > 0,
-        no_addresses=main is not None and unknowns.NO_ADDRESSES in (main.end or {}).get("unfaithful_calls", {}),
+        no_addresses=main is not None and main.used_up_addresses,
         named=card_was_named,
     )
     by_fit = cards_that_fit(used_bytes, all_cards() if used_bytes and not card_was_named else ())
@@ -160,7 +160,7 @@ def _total_range(used_bytes: int, processes: int, card: Card, *, card_was_named:
 def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> list[str]:
     main = processes[0] if processes else None
     notes = []
-    if ending.how in endings.SAW_ENOUGH:
+    if ending.how in ENOUGH:
         notes.append("What the program does after these steps (evaluation, saving) was not run; --steps all runs it.")
     if ending.how == "most steps":
         notes.append("The steps' peaks did not settle, as with batches of different shapes: --steps N looks further.")
@@ -186,7 +186,7 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
                 f"The program's own limit decided: it allows itself {format_bytes(allowed_bytes)} "
                 "(torch.cuda.set_per_process_memory_fraction)."
             )
-    if main is not None and unknowns.NO_ADDRESSES in (main.end or {}).get("unfaithful_calls", {}):
+    if main is not None and main.used_up_addresses:
         notes.append(
             "The process ran out of addresses, not the card of memory: look for a limit on virtual memory (ulimit -v), "
             "and lift it."

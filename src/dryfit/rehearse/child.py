@@ -217,11 +217,11 @@ def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: E
     finally:
         line.clear()
     if keeper.poll() is None:
-        _ask_for_last_words(events, keeper)
+        _ask_for_last_words(keeper)
     return stopped_by
 
 
-def _ask_for_last_words(events: EventFolder, keeper: sandbox.Keeper) -> None:
+def _ask_for_last_words(keeper: sandbox.Keeper) -> None:
     """Have every process with hooks write what it knows and leave; one stuck in native code is not waited for."""
     for pid in keeper.processes():
         if _catches(pid, STOP_SIGNAL):
@@ -230,7 +230,6 @@ def _ask_for_last_words(events: EventFolder, keeper: sandbox.Keeper) -> None:
     deadline = time.monotonic() + _LAST_WORD_SECONDS
     while time.monotonic() < deadline and any(_catches(pid, STOP_SIGNAL) for pid in keeper.processes()):
         time.sleep(_POLL_SECONDS)
-    events.read()
 
 
 def _catches(pid: int, signal: int) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal as signals
 from typing import TYPE_CHECKING
 
 from dryfit.rehearse.events import ENOUGH, Event
+from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME
+from dryfit.rehearse.places import as_seen_from_here
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Ending
 
 if TYPE_CHECKING:
@@ -26,12 +27,10 @@ _MORE = "Its own output above says more."
 _FAULTS = (signals.SIGSEGV, signals.SIGBUS, signals.SIGILL, signals.SIGFPE, signals.SIGABRT)
 
 OUT_OF_MEMORY = "out of memory"
-# The rehearsal stopped the program because it had seen enough.
-SAW_ENOUGH = ENOUGH
 # Endings after which the peak is the program's own, not that of a part of it.
-WHOLE = (*SAW_ENOUGH, "finished")
+WHOLE = (*ENOUGH, "finished")
 
-EXIT_FITS, EXIT_DOES_NOT_FIT, EXIT_USAGE, EXIT_LIMIT, EXIT_OUR_FAULT, EXIT_INTERRUPTED = 0, 1, 2, 3, 70, 130
+EXIT_FITS, EXIT_DOES_NOT_FIT, EXIT_USAGE, EXIT_LIMIT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def ending_of(observed: Observed, main: Process | None) -> Ending:
@@ -71,11 +70,11 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
 
 def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: bool) -> int:
     """The exit code of DESIGN: 0 fits, 1 does not, 2 wrong usage or a failed program, 3 a limit decided, 130 Ctrl-C."""
-    if ending.how == "interrupted":
+    if ending.how == INTERRUPTED:
         return EXIT_INTERRUPTED
     if verdict == DOES_NOT_FIT:
         return EXIT_DOES_NOT_FIT
-    if ending.how in ("time limit", "host memory", "fell silent", OUT_OF_MEMORY):
+    if ending.how in (TIME, HOST_MEMORY, "fell silent", OUT_OF_MEMORY):
         return EXIT_LIMIT
     if ending.how in ("raised", "crashed") or not measured:
         return EXIT_USAGE
@@ -105,10 +104,10 @@ def _stopped(observed: Observed, program: str, main: Process | None) -> Ending:
     done = f"after {_steps(main.steps)}" if main and main.steps else "before its first optimiser step"
     how = observed.stopped_by or ""
     sentence = {
-        "time limit": f"{program} was stopped {done}, at the limit of {observed.limit}; --seconds sets another.",
-        "host memory": f"{program} was stopped {done}: it held more than {observed.limit} of this machine's memory; "
+        TIME: f"{program} was stopped {done}, at the limit of {observed.limit}; --seconds sets another.",
+        HOST_MEMORY: f"{program} was stopped {done}: it held more than {observed.limit} of this machine's memory; "
         "--host-memory sets another limit.",
-        "interrupted": f"{program} was stopped {done}, by Ctrl-C.",
+        INTERRUPTED: f"{program} was stopped {done}, by Ctrl-C.",
     }[how]
     return Ending(how=how, sentence=sentence)
 
@@ -146,11 +145,8 @@ def _steps(count: int) -> str:
 
 
 def _place(file: str | None, line: int | None) -> str:
-    """ " (train.py:12)", the path as a person standing in the current folder would write it."""
-    if not file:
-        return ""
-    relative = os.path.relpath(file)
-    return f" ({file if relative.startswith('..') else relative}:{line})"
+    """ " (train.py:12)", or nothing where there is no such place."""
+    return f" ({as_seen_from_here(file)}:{line})" if file else ""
 
 
 def _first_line(message: str) -> str:

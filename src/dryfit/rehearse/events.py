@@ -97,6 +97,5 @@ class EventFolder:
         return any(events[-1].get("how") in ENOUGH for events in self.read() if events)
 
     def seconds_silent(self) -> float:
-        """How long no process has written anything."""
-        self.read()
+        """How long no process had written anything at the last look."""
         return time.monotonic() - self._newest_at

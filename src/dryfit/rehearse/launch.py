@@ -95,8 +95,10 @@ def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
 
 def _steps(steps: int | str | None) -> int | None:
     """As `Orders.steps` has it: a number, 0 for all, None for until steady."""
-    if steps is None or steps == "all":
-        return None if steps is None else 0
+    if steps is None:
+        return None
+    if steps == "all":
+        return 0
     try:
         number = int(steps)
     except ValueError:

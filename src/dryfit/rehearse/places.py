@@ -61,3 +61,9 @@ def _folders_of_this_process() -> tuple[str, ...]:
     torch_file = getattr(sys.modules.get("torch"), "__file__", None)
     folders = [Path(torch_file).parent if torch_file else None, *map(os.environ.get, _GENERATED_IN)]
     return tuple(f"{folder}{os.sep}" for folder in folders if folder)
+
+
+def as_seen_from_here(file: str) -> str:
+    """A path as a person standing in the current folder would write it: relative to it, unless it lies outside."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative

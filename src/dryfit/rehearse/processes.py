@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import StepPeak
+from dryfit.rehearse.unknowns import NO_ADDRESSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,11 @@ class Process:
         if not self.allocated_bytes:
             return None
         return max(self.step_peaks, key=lambda peak: (peak.peak_allocated_bytes, -peak.step))
+
+    @property
+    def used_up_addresses(self) -> bool:
+        """Whether it was this machine's address space that ended, and not the card's memory."""
+        return NO_ADDRESSES in (self.end or {}).get("unfaithful_calls", {})
 
     @property
     def last_oom(self) -> Event | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
+from dryfit.rehearse.places import as_seen_from_here
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
 from dryfit.report.columns import aligned
 from dryfit.units import format_bytes
@@ -58,10 +59,10 @@ def verdict_line(result: Result) -> str:
         spare = format_bytes(total_bytes - result.peak_total_bytes)
         but = ", apart from what is listed below as not known" if _sizes_unknown(result) else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
-    if result.ending.how in ("steady", "steps", "most steps", "finished", "out of memory"):
+    if result.ending.how in (*WHOLE, OUT_OF_MEMORY):
         margin = format_bytes(result.peak_total_range_bytes["high"] - result.peak_total_range_bytes["expected"])
         what = f"needs {need} of {format_bytes(total_bytes)}"
-        if result.ending.how == "out of memory":
+        if result.ending.how == OUT_OF_MEMORY:
             what = f"ran out of memory {_where_oom(result)}"
         return f"TOO CLOSE TO CALL on {name}: {what}; what is outside PyTorch's allocator is known to ± {margin} only"
     return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
@@ -153,13 +154,7 @@ def _unknowns(console: Console, unknowns: list[Unknown]) -> None:
 def describe_unknown(unknown: Unknown) -> str:
     """One line for one thing that was not known, with its place in the program and what stood in for it."""
     times = f" ({unknown.count} times)" if unknown.count > 1 else ""
-    place = f" at {_short(unknown.file)}:{unknown.line}" if unknown.file else ""
+    place = f" at {as_seen_from_here(unknown.file)}:{unknown.line}" if unknown.file else ""
     weight = "can change the bytes" if unknown.decides_size else "does not change the bytes by itself"
     source = f": {unknown.source}" if unknown.source else ""
     return f"{unknown.what}{place}{times}, taken as {unknown.answer}; {weight}{source}"
-
-
-def _short(file: str) -> str:
-    """A path as a person standing in the current folder would write it."""
-    relative = os.path.relpath(file)
-    return file if relative.startswith("..") else relative
