@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from dryfit.places import Owner, is_of_the_program, owner_of
 from dryfit.rehearse.inside.values import known as known_module
 from dryfit.rehearse.inside.values.known import KnownStorages
 from dryfit.rehearse.inside.values.launches import stored_arguments
-from dryfit.rehearse.places import Owner, is_of_the_program, owner_of
 from dryfit.virtual_card.loader import environment
 from dryfit.virtual_card.settings import CardSettings
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TextIO
 
 from dryfit.errors import DryfitError, UsageError
+from dryfit.places import is_of_the_program
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.command import current_folder, search_path
 from dryfit.rehearse.events import ORDERS_VARIABLE, Event, EventFolder, Orders
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
-from dryfit.rehearse.places import is_of_the_program
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.sandbox import scratch
 from dryfit.virtual_card import CardSettings, TorchBuild, environment

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal as signals
 from typing import TYPE_CHECKING
 
+from dryfit.places import as_seen_from_here
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME
-from dryfit.rehearse.places import as_seen_from_here
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Ending
 
 if TYPE_CHECKING:

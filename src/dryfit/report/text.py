@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from dryfit.places import as_seen_from_here
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
-from dryfit.rehearse.places import as_seen_from_here
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
 from dryfit.report.columns import aligned
 from dryfit.units import format_bytes

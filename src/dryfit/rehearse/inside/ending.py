@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from dryfit.rehearse.places import is_of_the_program
+from dryfit.places import is_of_the_program
 
 Facts = Callable[[], dict[str, Any]]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
+from dryfit.places import is_of_the_program
 from dryfit.rehearse.events import EventWriter
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.phases import Progress
-from dryfit.rehearse.places import is_of_the_program
 
 
 def watch(progress: Progress, writer: EventWriter) -> None:

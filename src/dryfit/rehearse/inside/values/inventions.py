@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-from dryfit.rehearse.places import Owner, owner_of
+from dryfit.places import Owner, owner_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

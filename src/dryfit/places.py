@@ -14,7 +14,7 @@ _TORCH = re.compile(r"/(?:site|dist)-packages/(?:torch|triton|functorch)/")
 # Kernels and wrappers that torch.compile and Triton write, in their caches: torch's own place for them, and ours.
 _GENERATED = re.compile(r"/torchinductor_[^/]*/|/dryfit-kernels-\d+/")
 _GENERATED_IN = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-_OURS = str(Path(__file__).parents[1]) + os.sep
+_OURS = str(Path(__file__).parent) + os.sep
 
 
 class Owner(Enum):

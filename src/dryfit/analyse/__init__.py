@@ -1,0 +1,1 @@
+"""Who owns the bytes of a recording, when, and from which line."""

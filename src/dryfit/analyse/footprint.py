@@ -1,0 +1,190 @@
+"""The answer of an analysis: who owned the bytes, when. Plain values; `docs/footprint.md` documents their JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerBytes:
+    """What one owner (`recording.model.OWNERS`) holds. `blocks` is the number of allocations."""
+
+    owner: str
+    size_bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleBytes:
+    """What a module and those inside it hold; `own_bytes` without those inside. Heaviest children first.
+
+    `path` is the program's name of the module ("" is the model itself), `kind` its class. `owners` sums `size_bytes`.
+    """
+
+    path: str
+    kind: str
+    size_bytes: int
+    own_bytes: int
+    owners: tuple[OwnerBytes, ...] = ()
+    children: tuple[ModuleBytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineBytes:
+    """What one line of the user's own program holds; of a library's where no line of the program is known.
+
+    What backward allocates for a line of the forward pass counts there too.
+    """
+
+    file: str
+    line: int
+    function: str
+    size_bytes: int
+    blocks: int
+    owners: tuple[OwnerBytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorBytes:
+    """One allocation alive at the peak. `begin` and `end` say when it was made and freed: "step 2, forward"; "" if never.
+
+    `index` is its place in the replay's lifetimes.
+    """
+
+    index: int
+    owner: str
+    size_bytes: int
+    requested_bytes: int
+    name: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    module: str = ""
+    file: str = ""
+    line: int = 0
+    begin: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """A moment of high allocated memory, after event number `event`; owners sum to `allocated_bytes` exactly.
+
+    `logits_and_loss_bytes` are the model's output and what the loss computes from it, whoever owns them;
+    `grows_with_batch_bytes` is what is made anew of each batch (inputs, activations, temporaries of forward, loss and
+    backward), an upper limit of what a smaller batch can save; `fixed_bytes` is the rest.
+    """
+
+    event: int
+    step: int
+    phase: str
+    allocated_bytes: int
+    active_bytes: int
+    requested_bytes: int
+    reserved_bytes: int
+    owners: tuple[OwnerBytes, ...]
+    fixed_bytes: int
+    grows_with_batch_bytes: int
+    logits_and_loss_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePeak:
+    """The highest figures within one phase of one step."""
+
+    phase: str
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    owners: tuple[OwnerBytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFootprint:
+    """One step: its peak, its phases in the order they first came, and what is held when it is over."""
+
+    step: int
+    peak: Peak
+    phases: tuple[PhasePeak, ...]
+    end_allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerChange:
+    """One owner in two states: the first step's peak against the steady one's, or one step's end against another's."""
+
+    owner: str
+    before_bytes: int
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cached:
+    """What PyTorch holds from the card at the peak of reserved memory but no tensor uses, and why.
+
+    `whole_segments_bytes` lies in segments without any tensor, which PyTorch gives back by itself before it fails;
+    `split_bytes` are holes in segments that tensors share ("inactive_split"). `largest_hole_bytes` is the largest free
+    block, `largest_request_bytes` the largest request of the run. `sentence` says what follows.
+    """
+
+    event: int
+    reserved_bytes: int
+    allocated_bytes: int
+    cached_bytes: int
+    whole_segments_bytes: int
+    split_bytes: int
+    largest_hole_bytes: int
+    largest_request_bytes: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """One of the numbers people compare, and why it differs from the one above it."""
+
+    name: str
+    size_bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How much more is held from step to step, between equal points; `steps` are those compared, a steady loop's."""
+
+    first_step: int
+    last_step: int
+    bytes_per_step: int
+    owners: tuple[OwnerChange, ...] = ()
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Who owns the memory of one card over a recording. All sizes are bytes.
+
+    `modules`, `lines` and `tensors` belong to the whole run's peak. `first_against_steady` compares the peaks of the
+    first and of the last whole step. `out_of_memory` is None or {"event", "step", "phase", "requested_bytes",
+    "free_bytes"} of the last such error.
+    """
+
+    source: str
+    device: int
+    about: dict[str, Any] = field(default_factory=dict)
+    peak: Peak
+    peak_reserved_bytes: int
+    modules: ModuleBytes
+    lines: tuple[LineBytes, ...]
+    tensors: tuple[TensorBytes, ...]
+    steps: tuple[StepFootprint, ...]
+    first_against_steady: tuple[OwnerChange, ...]
+    growth: Growth | None
+    cached: Cached
+    numbers: tuple[Number, ...]
+    out_of_memory: dict[str, Any] | None
+    notes: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The footprint as plain values."""
+        return {"schema_version": self.schema_version, **asdict(self)}
