@@ -1,12 +1,36 @@
-"""Every allocation's block, from its first event to its last, and the allocator's figures after each event."""
+"""Replays a recording's events: every allocation's block and lifetime, and the allocator's figures after each event.
+
+An event states the size that was asked for, not the size of the block it got. A request is rounded up, and takes the
+whole free extent at its address unless the allocator splits it; so the replay keeps the free extents of the large
+pool's segments, as the allocator does: found by their start and by their end, merged with free neighbours.
+The rules and constants are those of `c10/cuda/CUDACachingAllocator.cpp` in PyTorch 2.1 to 2.14 (`round_size`,
+`should_split`, `try_merge_blocks`).
+"""
 
 from __future__ import annotations
 
+import operator
 from array import array
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from dryfit.errors import UsageError
+from dryfit.recording.history import Before, state_before
+from dryfit.recording.model import (
+    ALLOC,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    DeviceTrace,
+)
+from dryfit.recording.rounding import SMALL_POOL_BYTES, SMALL_SEGMENT_BYTES, max_split_bytes, rounding
 
 BEFORE = -1
-"""The `begin` of an allocation made before the first event."""
+"""The `begin` of an allocation made before the first event; also the `end` of one that was freed before it."""
 
 
 class Lifetimes:
@@ -44,3 +68,176 @@ class Replay:
     before_active_bytes: int
     before_reserved_bytes: int
     end_error_bytes: int | None
+
+
+def replay(trace: DeviceTrace, settings: Mapping[str, Any] | None = None) -> Replay:
+    """Replay the events of one card.
+
+    >>> from dryfit.recording.model import Events
+    >>> events = Events()  # 12 MiB from the card, and a request of 11: too little would be left over to split
+    >>> events.kind.extend((SEGMENT_ALLOC, ALLOC))
+    >>> events.size.extend((12 << 20, 11 << 20))
+    >>> for column in (events.address, events.stream, events.stack):
+    ...     column.extend((0, 0))
+    >>> list(replay(DeviceTrace(device=0, events=events, starts_empty=True)).allocated_bytes)
+    [0, 12582912]
+
+    `settings` are PyTorch's own, as a snapshot's `allocator_settings` and `Recording.about["allocator_settings"]` have
+    them; of these `roundup_power2_divisions` and `max_split_size` matter. Sizes are bytes.
+    What was held before the first event is found from the events and the final segments. Where these do not agree,
+    because events were lost, the replay goes on: an unknown free is passed over, a block on a living one ends that, and
+    reserved memory is at least what the blocks need.
+
+    Raises:
+        UsageError: the columns differ in length, or addresses and sizes reach beyond 64 bits.
+    """
+    events = trace.events
+    columns = (events.address, events.size, events.stream, events.stack)
+    if any(len(column) != len(events) for column in columns):
+        raise UsageError("The recording's columns of events differ in length: it is damaged; record it again.")
+    before = state_before(trace, rounding(settings), max_split_bytes(settings))
+    try:
+        return _replay(trace, before, rounding(settings), max_split_bytes(settings))
+    except OverflowError:
+        raise UsageError(
+            "The recording's addresses and sizes reach beyond 64 bits, which no card's do: it is damaged; record it again."
+        ) from None
+
+
+def _replay(trace: DeviceTrace, before: Before, rounded: Callable[[int], int], max_split: int) -> Replay:
+    events = trace.events
+    never = len(events)
+    begin = array("q", [BEFORE]) * len(before.blocks)
+    end = array("q", [BEFORE if block.is_awaiting_free else never for block in before.blocks])
+    completed = array("q", [never]) * len(before.blocks)
+    block_bytes = array("Q", [block.size for block in before.blocks])
+    live = {block.address: number for number, block in enumerate(before.blocks)}
+
+    segments = dict(before.segments)
+    extent_end, extent_start = dict(before.extents), {end: start for start, end in before.extents.items()}
+    placed = set(before.placed)
+    """Blocks that were cut from an extent and give it back; not those of expandable segments, which split anyway."""
+
+    before_active = active = sum(block_bytes)
+    before_allocated = allocated = active - sum(block.size for block in before.blocks if block.is_awaiting_free)
+    reserved = before.reserved_bytes
+    allocated_series, active_series, reserved_series = array("Q"), array("Q"), array("Q")
+    append_allocated, append_active = allocated_series.append, active_series.append
+    append_reserved = reserved_series.append
+    blocks_of_sizes: dict[int, int] = {}
+
+    for event, (kind, address, size) in enumerate(zip(events.kind, events.address, events.size, strict=True)):
+        if kind == ALLOC:
+            block = blocks_of_sizes.get(size) or blocks_of_sizes.setdefault(size, rounded(size))
+            if address in live:  # its free was lost
+                allocation = live[address]
+                active -= block_bytes[allocation]
+                completed[allocation] = event
+                if end[allocation] == never:
+                    allocated -= block_bytes[allocation]
+                    end[allocation] = event
+            if block > SMALL_POOL_BYTES and address in extent_end:
+                stop = extent_end[address]
+                left = stop - address - block
+                if left >= 0:
+                    del extent_end[address]
+                    placed.add(address)
+                    if left > SMALL_POOL_BYTES and block < max_split:
+                        extent_end[address + block] = stop
+                        extent_start[stop] = address + block
+                    else:
+                        del extent_start[stop]
+                        block += left
+            live[address] = len(block_bytes)
+            block_bytes.append(block)
+            begin.append(event)
+            end.append(never)
+            completed.append(never)
+            allocated += block
+            active += block
+        elif kind == FREE_REQUESTED:
+            if address in live:
+                allocation = live[address]
+                if end[allocation] == never:
+                    end[allocation] = event
+                    allocated -= block_bytes[allocation]
+        elif kind == FREE_COMPLETED:
+            if address in live:
+                allocation = live.pop(address)
+                block = block_bytes[allocation]
+                completed[allocation] = event
+                active -= block
+                if end[allocation] == never:
+                    end[allocation] = event
+                    allocated -= block
+                if block > SMALL_POOL_BYTES and address in placed:
+                    placed.discard(address)
+                    start, stop = address, address + block
+                    if start not in segments and start in extent_start:
+                        start = extent_start.pop(start)
+                    if stop not in segments and stop in extent_end:
+                        stop = extent_end.pop(stop)
+                    extent_end[start] = stop
+                    extent_start[stop] = start
+        elif kind == SEGMENT_ALLOC:
+            reserved += size - segments.pop(address, 0)
+            segments[address] = size
+            if size > SMALL_SEGMENT_BYTES:
+                extent_end[address] = address + size
+                extent_start[address + size] = address
+        elif kind == SEGMENT_FREE:
+            segment = segments.pop(address, 0)
+            reserved -= segment
+            if extent_end.get(address) == address + segment:
+                del extent_start[extent_end.pop(address)]
+        elif kind == SEGMENT_MAP:
+            reserved += size
+        elif kind == SEGMENT_UNMAP:
+            reserved = max(0, reserved - size)
+        append_allocated(allocated)
+        append_active(active)
+        append_reserved(reserved)
+
+    before_reserved = before.reserved_bytes
+    missing = max(map(operator.sub, active_series, reserved_series), default=0)
+    missing = max(missing, before_active - before_reserved)
+    if missing > 0:
+        before_reserved += missing
+        reserved_series = array("Q", [size + missing for size in reserved_series])
+    end_error = None
+    if trace.segments is not None:
+        blocks = (block for segment in trace.segments for block in segment.blocks)
+        end_error = allocated - sum(block.size for block in blocks if block.state == "active_allocated")
+    return Replay(
+        lifetimes=_lifetimes(trace, before, begin, end, completed, block_bytes),
+        allocated_bytes=allocated_series,
+        active_bytes=active_series,
+        reserved_bytes=reserved_series,
+        before_allocated_bytes=before_allocated,
+        before_active_bytes=before_active,
+        before_reserved_bytes=before_reserved,
+        end_error_bytes=end_error,
+    )
+
+
+def _lifetimes(
+    trace: DeviceTrace,
+    before: Before,
+    begin: array[int],
+    end: array[int],
+    completed: array[int],
+    block_bytes: array[int],
+) -> Lifetimes:
+    events, blocks = trace.events, before.blocks
+    made = begin[len(blocks) :]
+    lifetimes = Lifetimes()
+    lifetimes.begin, lifetimes.end, lifetimes.completed, lifetimes.block_bytes = begin, end, completed, block_bytes
+    for column, of_blocks, of_events in (
+        (lifetimes.address, [block.address for block in blocks], events.address),
+        (lifetimes.requested_bytes, [block.requested_size for block in blocks], events.size),
+        (lifetimes.stream, [block.stream for block in blocks], events.stream),
+        (lifetimes.stack, [block.stack for block in blocks], events.stack),
+    ):
+        column.extend(of_blocks)
+        column.extend(map(of_events.__getitem__, made))
+    return lifetimes

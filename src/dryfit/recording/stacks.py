@@ -13,7 +13,7 @@ EMPTY = 0
 
 
 class Frame(NamedTuple):
-    """One line of a stack. The call of a module is a frame too: its file is `MODULE_FILE`, its name the module's path."""
+    """One line of a stack. A module's call is a frame too: its file is `MODULE_FILE`, its name the module's path."""
 
     file: str
     name: str
