@@ -38,13 +38,18 @@ def owner_of(file: str) -> Owner:
 
     A torch that is loaded from elsewhere, such as its own source tree, is known in the process that loaded it.
     """
-    if file.startswith(("<", _OURS)) or _TORCH.search(file) or _GENERATED.search(file):
+    if file.startswith("<") or is_ours(file) or _TORCH.search(file) or _GENERATED.search(file):
         return Owner.MACHINERY
     if _INSTALLED.search(file):
         return Owner.LIBRARY
     if _PYTHON.search(file) or file.startswith(_folders_of_this_process()):
         return Owner.MACHINERY
     return Owner.PROGRAM
+
+
+def is_ours(file: str) -> bool:
+    """Whether a source file is dryfit's own."""
+    return file.startswith(_OURS)
 
 
 def is_of_the_program(file: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit
+from dryfit.recording.model import Recording
 from dryfit.rehearse import endings, growth, unknowns
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.processes import Process, read_process
@@ -29,6 +30,7 @@ class Observed:
     devices: int  # cards that the program saw
     total_bytes: int  # of one of them
     notes: Sequence[str]
+    recordings: Mapping[int, Recording]  # by process
 
 
 def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:

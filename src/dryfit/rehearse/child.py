@@ -15,10 +15,11 @@ from typing import TextIO
 
 from dryfit.errors import DryfitError, UsageError
 from dryfit.places import is_of_the_program
+from dryfit.recording.file import load
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.command import current_folder, search_path
-from dryfit.rehearse.events import ORDERS_VARIABLE, Event, EventFolder, Orders
+from dryfit.rehearse.events import ORDERS_VARIABLE, RECORDING_SUFFIX, Event, EventFolder, Orders
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
 from dryfit.rehearse.progress import ProgressLine
@@ -30,8 +31,9 @@ _HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
 _STDERR = 2  # the descriptor, not `sys.stderr`, which a notebook replaces
 _POLL_SECONDS = 0.02
 _LOOK_SECONDS = 0.25
-# How long a process may take to write its last event after it was told to stop.
+# How long a process may take to write its last event after it was told to stop, and its recording after that.
 _LAST_WORD_SECONDS = 3.0
+_RECORDING_SECONDS = 60.0
 # How long all processes may be silent after one has seen enough.
 _SILENT_SECONDS = 10.0
 
@@ -108,6 +110,8 @@ def run_once(request: Request, card: CardSettings) -> Observed:
             wall_seconds=time.monotonic() - began,
             notes=[*protection.warnings(), *filter(None, (ended.no_room, request.torch.doubt))],
             total_bytes=card.memory_bytes,
+            # Their columns are read when they are needed, from files that stay open when the folder is gone.
+            recordings={int(path.stem): load(path) for path in Path(folder).glob(f"*{RECORDING_SUFFIX}")},
         )
 
 
@@ -217,18 +221,21 @@ def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: E
     finally:
         line.clear()
     if keeper.poll() is None:
-        _ask_for_last_words(keeper)
+        _ask_for_last_words(keeper, events)
     return stopped_by
 
 
-def _ask_for_last_words(keeper: sandbox.Keeper) -> None:
+def _ask_for_last_words(keeper: sandbox.Keeper, events: EventFolder) -> None:
     """Have every process with hooks write what it knows and leave; one stuck in native code is not waited for."""
     for pid in keeper.processes():
         if _catches(pid, STOP_SIGNAL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, STOP_SIGNAL)
-    deadline = time.monotonic() + _LAST_WORD_SECONDS
-    while time.monotonic() < deadline and any(_catches(pid, STOP_SIGNAL) for pid in keeper.processes()):
+    began = time.monotonic()
+    while listening := [pid for pid in keeper.processes() if _catches(pid, STOP_SIGNAL)]:
+        waited = time.monotonic() - began
+        if waited > _RECORDING_SECONDS or (waited > _LAST_WORD_SECONDS and not events.have_ended(listening)):
+            return
         time.sleep(_POLL_SECONDS)
 
 

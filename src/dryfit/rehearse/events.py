@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ ENOUGH = ("steady", "steps", "most steps")
 
 # How the parent tells the processes of a rehearsal what to do; a JSON object, see `Orders`.
 ORDERS_VARIABLE = "DRYFIT_REHEARSAL"
+
+# The recording of a process lies beside its events, named after its number too.
+RECORDING_SUFFIX = ".recording"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +99,10 @@ class EventFolder:
     def one_saw_enough(self) -> bool:
         """Whether a process has stopped itself because it had seen enough."""
         return any(events[-1].get("how") in ENOUGH for events in self.read() if events)
+
+    def have_ended(self, pids: Collection[int]) -> bool:
+        """Whether one of these processes has written its last event, and may be writing its recording."""
+        return any(events[0].get("pid") in pids and events[-1]["event"] == "end" for events in self.read() if events)
 
     def seconds_silent(self) -> float:
         """How long no process had written anything at the last look."""

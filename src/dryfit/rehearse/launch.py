@@ -13,6 +13,7 @@ from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import assemble
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
+from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.result import Result
 from dryfit.virtual_card import installed_torch
@@ -64,7 +65,8 @@ def rehearse(
         progress=progress,
     )
     settings = settings_of(card, address_order=address_order, count=devices_of(words))
-    result = assemble(run_once(request, settings), card, card_was_named=named)
+    observed = run_once(request, settings)
+    result = with_footprint(assemble(observed, card, card_was_named=named), observed.recordings)
     other_outside_bytes = settle.needs(result, card)
     if other_outside_bytes is None:
         return result

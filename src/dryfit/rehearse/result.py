@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dryfit.analyse.footprint import Footprint
 from dryfit.errors import UsageError
+from dryfit.recording.model import Recording
 
 SCHEMA_VERSION = 1
 _Value = TypeVar("_Value")
@@ -95,6 +98,8 @@ class Result:
     `peak_allocated_bytes` is what tensors held, `peak_reserved_bytes` what PyTorch held from the card,
     `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
     allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
+    `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and is
+    not saved with the result.
     """
 
     verdict: str
@@ -121,11 +126,16 @@ class Result:
     allocator_settings: dict[str, str] = field(default_factory=dict)
     processes: list[dict[str, Any]] = field(default_factory=list)
     exit_code: int
+    footprint: Footprint | None = None
+    recording: Recording | None = field(default=None, repr=False, compare=False)
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain values, in the documented order of docs/result.md."""
-        return {"schema_version": self.schema_version, **asdict(self)}
+        """The result as plain values, in the documented order of docs/result.md; without the recording."""
+        values = asdict(dataclasses.replace(self, footprint=None, recording=None))
+        del values["recording"]
+        values["footprint"] = self.footprint.to_dict() if self.footprint is not None else None
+        return {"schema_version": self.schema_version, **values}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2)
@@ -159,6 +169,7 @@ class Result:
             values["out_of_memory"] = _of(OutOfMemory, values["out_of_memory"]) if values["out_of_memory"] else None
             values["unknowns"] = [_of(Unknown, unknown) for unknown in values["unknowns"]]
             values["ending"] = _of(Ending, values["ending"])
+            values["footprint"] = Footprint.from_dict(values["footprint"]) if values.get("footprint") else None
             return _of(cls, values)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error

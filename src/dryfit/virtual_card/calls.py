@@ -16,9 +16,10 @@ def _library() -> ctypes.CDLL:
             "No virtual card is in front of this process, so there is nothing to ask it. Start the program with "
             "`dryfit run`, or call dryfit.virtual(...) before torch is imported."
         )
-    for name in ("used_bytes", "peak_used_bytes", "take_peak_used_bytes", "unfaithful_calls"):
+    for name in ("used_bytes", "peak_used_bytes", "take_peak_used_bytes", "unfaithful_calls", "workspaces"):
         getattr(library, f"dryfit_{name}").restype = ctypes.c_size_t
     library.dryfit_unfaithful_calls.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
+    library.dryfit_workspaces.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_answer.argtypes = [ctypes.c_int64]
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
     return library
@@ -57,6 +58,15 @@ def unfaithful_calls() -> dict[str, int]:
         calls[(name.value or b"").decode()] = count
         i += 1
     return calls
+
+
+def workspaces() -> list[tuple[int, int]]:
+    """Addresses and sizes, in bytes, of the memory that cuBLAS and cuBLASLt were given to work in, each once."""
+    found = []
+    address = ctypes.c_size_t()
+    while size_bytes := _library().dryfit_workspaces(len(found), ctypes.byref(address)):
+        found.append((address.value, int(size_bytes)))
+    return found
 
 
 def answer(value: int) -> None:

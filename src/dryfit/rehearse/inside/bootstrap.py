@@ -91,8 +91,17 @@ class _Process:
     def _facts(self) -> dict[str, Any]:
         return self._watch.facts() if self._watch is not None else {}
 
+    def _say(self, how: str) -> None:
+        """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
+        ending.last_words(self._writer.write, self._facts, how)
+        if self._watch is not None:
+            try:
+                self._watch.write_recording()
+            except Exception:
+                self._fault()
+
     def _stop(self, how: str) -> None:
-        ending.stop_now(self._writer.write, self._facts, how)
+        ending.stop_now(self._say, how)
 
     def _at_exit(self) -> None:
-        ending.last_words(self._writer.write, self._facts, "finished")
+        self._say("finished")

@@ -23,9 +23,9 @@ def last_words(write: Callable[..., None], facts: Facts, how: str) -> None:
     write("end", how=how, error=uncaught_error(), **facts())
 
 
-def stop_now(write: Callable[..., None], facts: Facts, how: str) -> NoReturn:
-    """Write the last event, show what the program has printed so far, and leave without running its exit handlers."""
-    last_words(write, facts, how)
+def stop_now(say: Callable[[str], None], how: str) -> NoReturn:
+    """Say the last words, show what the program has printed so far, and leave without running its exit handlers."""
+    say(how)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -35,13 +35,17 @@ class Progress:
     """Counts steps and keeps the peaks of each step by phase; `step` 0 is the setup.
 
     `on_figures(step event)` is called as soon as all optimisers have stepped, so that a crash loses nothing, and again
-    when the step is over. `on_end(step event)` is called then, too.
+    when the step is over. `on_end(step event)` is called then, too. `on_phase(step, phase)` is called as each begins.
     """
 
     def __init__(
-        self, meter: PeakMeter, on_figures: Callable[[StepEvent], None], on_end: Callable[[StepEvent], None]
+        self,
+        meter: PeakMeter,
+        on_figures: Callable[[StepEvent], None],
+        on_end: Callable[[StepEvent], None],
+        on_phase: Callable[[int, str], None],
     ) -> None:
-        self._meter, self._on_figures, self._on_end = meter, on_figures, on_end
+        self._meter, self._on_figures, self._on_end, self._on_phase = meter, on_figures, on_end, on_phase
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -70,7 +74,7 @@ class Progress:
             self._begin_step()
         elif phase in _BEGINNINGS and self._rounds.is_complete:
             self._end_step()
-        self.phase = phase
+        self._begin(phase)
 
     def optimizer_made(self, optimizer: Any) -> None:
         """The program has made an optimiser."""
@@ -83,12 +87,12 @@ class Progress:
             self._begin_step()
         elif self._rounds.begins_anew_with(optimizer):
             self._end_step()
-        self.phase = OPTIMIZER_STEP
+        self._begin(OPTIMIZER_STEP)
 
     def optimizer_ended(self, optimizer: Any, before: str) -> None:
         """An optimiser has stepped; inside a backward pass that goes on."""
         self._close_window()
-        self.phase = BACKWARD if before == BACKWARD else AFTER_STEP
+        self._begin(BACKWARD if before == BACKWARD else AFTER_STEP)
         self._rounds.stepped(optimizer)
         if self._rounds.is_complete:
             self.steps_done += 1
@@ -98,6 +102,10 @@ class Progress:
         """All steps' peaks, the unfinished last step's too if it has any; the process is about to end."""
         self._close_window()
         return [step_event(number, phases) for number, phases in enumerate(self._step_peaks) if phases]
+
+    def _begin(self, phase: str) -> None:
+        self.phase = phase
+        self._on_phase(self.step, phase)
 
     def _close_window(self) -> None:
         phases = self._step_peaks[-1]

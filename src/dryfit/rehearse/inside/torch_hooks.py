@@ -1,6 +1,6 @@
-"""Tells `Progress` what the program does: modules called, backward run, optimisers stepped.
+"""Tells `Progress` and `Recorder` what the program does: modules called, backward run, optimisers stepped.
 
-The three wrappers add no reference to any tensor that would outlive the call they wrap, so the allocator sees the
+The wrappers add no reference to any tensor that would outlive the call they wrap, so the allocator sees the
 same sequence with and without them; a test compares the two.
 """
 
@@ -9,57 +9,57 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from dryfit.rehearse.inside import phases, torch_private
+from dryfit.recording.model import ZERO_GRAD
+from dryfit.rehearse.inside import module_calls, phases, torch_private
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.inside.phases import Progress
+from dryfit.rehearse.inside.recorder import Recorder
 
 # NCCL's watchdog thread gives back the tensors of finished collectives when it next looks, every 100 ms; a virtual
 # step is over before it looks once, and holds what a real step would have given back.
 _WATCHDOG_PAUSE_SECONDS = 0.25
 
 
-def place(progress: Progress, fault: Callable[[], None]) -> None:
+def place(progress: Progress, recorder: Recorder, fault: Callable[[], None]) -> None:
     """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
-    for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
-        setattr(progress, name, _ours(getattr(progress, name), fault))
-    _watch_modules(progress)
-    _watch_backward(progress)
-    _watch_optimizers(progress)
-    # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
-    after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip(__name__))
+    _guard(progress, ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"), fault)
+    _guard(
+        recorder,
+        (
+            "see_autocast", "model_is_called", "model_returned", "module_returned", "pass_through", "data_is_fetched",
+            "backward_is_over", "optimizer_begins", "optimizer_ended",
+        ),
+        fault,
+    )  # fmt: skip
+    module_calls.watch(progress, recorder)
+    _watch_backward(progress, recorder)
+    _watch_optimizers(progress, recorder)
+    after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
+    for module in (__name__, module_calls.__name__):
+        # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
+        after_import("torch._dynamo", lambda _, name=module: torch_private.make_dynamo_skip(name))
 
 
-def _ours(call: Callable[..., None], fault: Callable[[], None]) -> Callable[..., None]:
-    def guarded(*args: Any) -> None:
-        try:
-            call(*args)
-        except Exception:
-            fault()
+def _guard(watcher: Any, names: Iterable[str], fault: Callable[[], None]) -> None:
+    """Have whatever fails in these methods known as ours."""
 
-    return guarded
+    def guarded(call: Callable[..., Any]) -> Callable[..., Any]:
+        def method(*args: Any) -> Any:
+            try:
+                return call(*args)
+            except Exception:
+                fault()
 
+        return method
 
-def _watch_modules(progress: Progress) -> None:
-    import torch
-
-    real = torch.nn.Module.__call__
-    unmoved_by_modules = (phases.FORWARD, phases.BACKWARD)
-
-    def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and progress.phase not in unmoved_by_modules:
-            if torch.is_grad_enabled():
-                progress.enter(phases.FORWARD)
-            elif progress.phase != phases.EVALUATION:
-                progress.enter(phases.EVALUATION)
-        return real(module, *args, **kwargs)
-
-    torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
+    for name in names:
+        setattr(watcher, name, guarded(getattr(watcher, name)))
 
 
-def _watch_backward(progress: Progress) -> None:
+def _watch_backward(progress: Progress, recorder: Recorder) -> None:
     depth = 0  # reentrant checkpointing runs backward inside backward
 
     def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,6 +75,7 @@ def _watch_backward(progress: Progress) -> None:
                 depth -= 1
                 if depth == 0:
                     _let_watchdog_look()
+                    recorder.backward_is_over()
                     progress.enter(phases.AFTER_BACKWARD)
 
         return run_backward
@@ -82,7 +83,7 @@ def _watch_backward(progress: Progress) -> None:
     torch_private.wrap_engine_run_backward(wrap)
 
 
-def _watch_optimizers(progress: Progress) -> None:
+def _watch_optimizers(progress: Progress, recorder: Recorder) -> None:
     import torch
 
     stepping: set[int] = set()
@@ -94,9 +95,11 @@ def _watch_optimizers(progress: Progress) -> None:
             before = progress.phase
             stepping.add(id(self))
             try:
+                recorder.optimizer_begins(self)
                 progress.optimizer_begins(self)
                 result = real(self, *args, **kwargs)
                 _let_watchdog_look()
+                recorder.optimizer_ended(self)
                 progress.optimizer_ended(self, before)
                 return result
             finally:
@@ -120,6 +123,31 @@ def _watch_optimizers(progress: Progress) -> None:
             kind.step = watched(kind.step)  # type: ignore[method-assign]
 
     torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
+    torch.optim.Optimizer.zero_grad = _zero_grad_within(recorder, torch.optim.Optimizer.zero_grad)  # type: ignore
+
+
+def _zero_grad_within(recorder: Recorder, real: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(real)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+        end = recorder.pass_through(ZERO_GRAD)
+        try:
+            real(self, *args, **kwargs)
+        finally:
+            end()
+
+    return zero_grad
+
+
+def _watch_batches(dataloader: Any, recorder: Recorder) -> None:
+    def fetching(real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def __next__(self: Any) -> Any:
+            recorder.data_is_fetched()
+            return real(self)
+
+        return __next__
+
+    torch_private.wrap_next_batch(dataloader, fetching)
 
 
 def _let_watchdog_look() -> None:

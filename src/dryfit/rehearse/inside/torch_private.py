@@ -6,6 +6,8 @@ torch may rename these in any release; a function here then changes, and nothing
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +57,55 @@ def allocator_settings() -> dict[str, str]:
     return {"backend": torch.cuda.get_allocator_backend(), **settings}
 
 
+# --- the allocator's own record ------------------------------------------------------------------------------------
+
+
+def allocations_and_frees(stats: _Stats) -> int:
+    """How many allocations and frees an allocator has counted, from its statistics."""
+    count = stats["allocation"]["all"]
+    return int(count["allocated"]) + int(count["freed"])
+
+
+def memory_history() -> tuple[Callable[[], None], Callable[[], _Stats]]:
+    """Functions that start the allocator's record, with the Python stacks of allocations, and take it out.
+
+    The record is as PyTorch's snapshots have it; starting it forgets what was recorded before.
+    """
+    import torch
+
+    record, snapshot = torch.cuda.memory._record_memory_history, torch.cuda.memory._snapshot
+    forgets = "clear_history" in inspect.signature(record).parameters  # since 2.8
+
+    def start() -> None:
+        if forgets:
+            record("all", context="alloc", stacks="python", clear_history=True)
+        else:
+            record(None)
+            record("all", context="alloc", stacks="python")
+
+    return start, snapshot
+
+
+def when_cuda_is_ready(call: Callable[[], None]) -> None:
+    """Call once CUDA is initialised, before anything is allocated; at once if it is already."""
+    import torch
+
+    torch.cuda._lazy_call(call)
+
+
+def replace_history_switch(switched: Callable[[bool], None]) -> None:
+    """Have `switched(on)` called instead where the program switches the allocator's record on or off."""
+    import torch
+
+    real = torch.cuda.memory._record_memory_history
+
+    @functools.wraps(real)
+    def switch(enabled: Any = "all", *args: Any, **kwargs: Any) -> None:
+        switched(bool(enabled))
+
+    torch.cuda.memory._record_memory_history = switch
+
+
 # --- CUDA's state -------------------------------------------------------------------------------------------------
 
 
@@ -62,6 +113,13 @@ def cuda_is_initialized() -> bool:
     import torch
 
     return torch.cuda.is_initialized()
+
+
+def is_autocast_enabled() -> bool:
+    """Whether autocast is on for CUDA in this thread."""
+    import torch
+
+    return torch.is_autocast_enabled("cuda")
 
 
 def device_count() -> int:
@@ -102,6 +160,12 @@ def wrap_engine_run_backward(wrap: Callable[[Callable[..., Any]], Callable[..., 
     torch.autograd._engine_run_backward = wrapped  # imported there by name
 
 
+def wrap_next_batch(dataloader: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wrap what iterators of `torch.utils.data.DataLoader` do for a batch; `dataloader` is its module (2.4 to 2.14)."""
+    iterator = dataloader._BaseDataLoaderIter
+    iterator.__next__ = wrap(iterator.__next__)
+
+
 def make_dynamo_skip(module: str) -> None:
     """Have Dynamo run the frames of a module as they are, without tracing into them (2.4 to 2.14)."""
     from torch._dynamo import trace_rules
@@ -129,6 +193,12 @@ def storage_identity() -> Callable[[Any], int]:
     import torch
 
     return torch._C._storage_id
+
+
+def storage_address(tensor: Any) -> int:
+    """Where a tensor's storage begins on its card; 0 where it has none. No Python object of the storage is made."""
+    address = tensor.data_ptr()
+    return address - tensor.storage_offset() * tensor.element_size() if address else 0
 
 
 def storage_reference() -> Callable[[Any], Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dryfit.rehearse.events import EventWriter, Orders
+from dryfit.rehearse.events import RECORDING_SUFFIX, EventWriter, Orders
 from dryfit.rehearse.inside import oom, torch_hooks, torch_private
+from dryfit.rehearse.inside.history import History
 from dryfit.rehearse.inside.peaks import PeakMeter
 from dryfit.rehearse.inside.phases import Progress, StepEvent
+from dryfit.rehearse.inside.recorder import Recorder
 from dryfit.rehearse.inside.stopping import seen_enough
 from dryfit.virtual_card import calls
 
@@ -23,8 +26,10 @@ class Watch:
     ) -> None:
         self._orders, self._writer, self._stop = orders, writer, stop
         self._peaks: list[tuple[int, int]] = []
-        self._progress = Progress(PeakMeter(calls.take_peak_used_bytes), self._write_step, self._step_ended)
-        torch_hooks.place(self._progress, fault)
+        self._recorder, self._history = Recorder(), History()
+        meter = PeakMeter(calls.take_peak_used_bytes)
+        self._progress = Progress(meter, self._write_step, self._step_ended, self._recorder.enter)
+        torch_hooks.place(self._progress, self._recorder, fault)
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
@@ -40,6 +45,8 @@ class Watch:
     def begin_anew(self) -> None:
         """Forget what the parent did: this is a forked child."""
         self._peaks.clear()
+        self._recorder.begin_anew()
+        self._history.begin_anew()
         self._progress.begin_anew()
         self.introduce()
 
@@ -53,12 +60,18 @@ class Watch:
             "not_computed": self._values.failures if self._values else {},
         }
 
+    def write_recording(self) -> None:
+        """Write the recording of this process; its last words are said by then."""
+        path = f"{self._orders.folder}/{os.getpid()}{RECORDING_SUFFIX}"
+        self._history.write(path, self._recorder, {"versions": torch_private.versions()})
+
     def _write_step(self, step: StepEvent) -> None:
         self._writer.write("step", **step)
 
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
         self._peaks.append((max(f[0] for f in figures), max(f[1] for f in figures)))
+        self._history.take_if_large(self._recorder.counted)
         ready = self._progress.all_optimizers_have_stepped_twice
         why = seen_enough(self._peaks, self._orders.steps, all_have_stepped_twice=ready)
         if why is not None:
