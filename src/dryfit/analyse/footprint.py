@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from dryfit.analyse.plain import from_plain, to_plain
+from dryfit.errors import UsageError
 
 SCHEMA_VERSION = 1
 
@@ -36,7 +39,7 @@ class ModuleBytes:
 class LineBytes:
     """What one line of the user's own program holds; of a library's where no line of the program is known.
 
-    What backward allocates for a line of the forward pass counts there too.
+    What backward allocates for a line of the forward pass counts there too. `file` is "" for what has no line at all.
     """
 
     file: str
@@ -49,9 +52,10 @@ class LineBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorBytes:
-    """One allocation alive at the peak. `begin` and `end` say when it was made and freed: "step 2, forward"; "" if never.
+    """One allocation alive at the peak; `size_bytes` is its whole block. `index` is its place in `Replay.lifetimes`.
 
-    `index` is its place in the replay's lifetimes.
+    `begin` and `end` say when it was made and freed: "step 2, forward"; "before the recording"; "" if never, or if no
+    steps are known.
     """
 
     index: int
@@ -72,6 +76,7 @@ class TensorBytes:
 class Peak:
     """A moment of high allocated memory, after event number `event`; owners sum to `allocated_bytes` exactly.
 
+    Event -1 is the state before the first. `requested_bytes` is what the allocated blocks were asked for.
     `logits_and_loss_bytes` are the model's output and what the loss computes from it, whoever owns them;
     `grows_with_batch_bytes` is what is made anew of each batch (inputs, activations, temporaries of forward, loss and
     backward), an upper limit of what a smaller batch can save; `fixed_bytes` is the rest.
@@ -92,7 +97,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePeak:
-    """The highest figures within one phase of one step."""
+    """The highest figures within one phase of one step, what was held when it began included."""
 
     phase: str
     peak_allocated_bytes: int
@@ -124,8 +129,10 @@ class Cached:
     """What PyTorch holds from the card at the peak of reserved memory but no tensor uses, and why.
 
     `whole_segments_bytes` lies in segments without any tensor, which PyTorch gives back by itself before it fails;
-    `split_bytes` are holes in segments that tensors share ("inactive_split"). `largest_hole_bytes` is the largest free
-    block, `largest_request_bytes` the largest request of the run. `sentence` says what follows.
+    `split_bytes` are holes in segments that tensors share ("inactive_split", but those of expandable segments count
+    too). `awaiting_bytes` are freed blocks that wait for another stream; they count as neither cached nor allocated.
+    `largest_hole_bytes` is the largest free block, `largest_request_bytes` the largest request of the run, rounded to
+    512 bytes. `sentence` says what follows; of a run that ran out of memory, of that moment first.
     """
 
     event: int
@@ -137,6 +144,7 @@ class Cached:
     largest_hole_bytes: int
     largest_request_bytes: int
     sentence: str
+    awaiting_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,22 +158,27 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How much more is held from step to step, between equal points; `steps` are those compared, a steady loop's."""
+    """How much more is held from step to step, between equal points: the ends of steps `first_step` to `last_step`.
+
+    `owners` are those of the two ends, `lines` what each line holds more at the second; only those that grew.
+    """
 
     first_step: int
     last_step: int
     bytes_per_step: int
     owners: tuple[OwnerChange, ...] = ()
     sentence: str = ""
+    lines: tuple[LineBytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
     """Who owns the memory of one card over a recording. All sizes are bytes.
 
-    `modules`, `lines` and `tensors` belong to the whole run's peak. `first_against_steady` compares the peaks of the
-    first and of the last whole step. `out_of_memory` is None or {"event", "step", "phase", "requested_bytes",
-    "free_bytes"} of the last such error.
+    `modules`, `lines` and `tensors` belong to the whole run's peak; of lines and tensors there are the heaviest.
+    `first_against_steady` compares the peaks of the first and of the last whole step.
+    `out_of_memory` is None or {"event", "step", "phase", "requested_bytes", "free_bytes", "allocated_bytes",
+    "reserved_bytes", "holes_bytes", "largest_hole_bytes", "sentence"} of the last such error.
     """
 
     source: str
@@ -186,5 +199,23 @@ class Footprint:
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """The footprint as plain values."""
-        return {"schema_version": self.schema_version, **asdict(self)}
+        """The footprint as JSON's types; `from_dict` reads it back."""
+        return {"schema_version": self.schema_version, **to_plain(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Footprint:
+        """Read a footprint that `to_dict` wrote; fields it does not know are skipped.
+
+        Raises:
+            UsageError: the values are not a footprint, or of a newer schema than this dryfit knows.
+        """
+        try:
+            version = values["schema_version"]
+            if version > SCHEMA_VERSION:
+                raise UsageError(
+                    f"The footprint has schema version {version}, and this dryfit knows up to {SCHEMA_VERSION}; read "
+                    "it with the dryfit that wrote it, or a newer one."
+                )
+            return from_plain(cls, values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"These values are not a footprint of dryfit: {error}.") from error

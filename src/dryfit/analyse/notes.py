@@ -1,0 +1,54 @@
+"""What a footprint cannot know, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dryfit.analyse.footprint import Peak
+from dryfit.recording.model import UNKNOWN, DeviceTrace
+from dryfit.recording.replay import Replay
+from dryfit.units import format_bytes
+
+# What may stay unknown without a word: it changes no decision.
+_LITTLE = 0.02
+
+
+def notes_on(trace: DeviceTrace, replay: Replay, peak: Peak, other_devices: Sequence[int]) -> tuple[str, ...]:
+    """Everything about the record that a person should know beside the figures."""
+    notes = []
+    if other_devices:
+        others = ", ".join(map(str, other_devices))
+        notes.append(
+            f"This is device {trace.device}; the recording has device{'s' * (len(other_devices) > 1)} {others} too."
+        )
+    if not len(trace.events):
+        if not peak.allocated_bytes:
+            notes.append("Nothing was allocated: the recording has no events and no memory of PyTorch's allocator.")
+        else:
+            notes.append("The recording has no events, only one state: its peak is that state, not that of the run.")
+    elif trace.dropped_events:
+        notes.append(
+            f"{trace.dropped_events:,} events were dropped before the first that is left, as the record was full: "
+            "the peak may lie before; record with a larger max_entries."
+        )
+    elif not trace.starts_empty:
+        held = format_bytes(replay.before_allocated_bytes)
+        notes.append(
+            f"The recording began in the middle of the run, with {held} allocated: of that no more is known than "
+            "what the end of it shows, and the run's peak may lie before."
+        )
+    if replay.end_error_bytes:
+        notes.append(
+            f"The events end with {format_bytes(abs(replay.end_error_bytes))} "
+            f"{'more' if replay.end_error_bytes > 0 else 'less'} allocated than the recorded final state has: "
+            "some events are missing, and the figures are off by up to as much."
+        )
+    unknown_bytes = sum(each.size_bytes for each in peak.owners if each.owner == UNKNOWN)
+    if unknown_bytes > _LITTLE * peak.allocated_bytes:
+        notes.append(
+            f"{unknown_bytes / peak.allocated_bytes:.0%} of the peak ({format_bytes(unknown_bytes)}) could not be "
+            "attributed to an owner."
+        )
+    if len(trace.events) and not trace.marks:
+        notes.append("The recording does not say where steps and phases begin, so they are not told apart.")
+    return tuple(notes)

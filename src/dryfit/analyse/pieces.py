@@ -1,0 +1,86 @@
+"""Whether free memory lies in pieces too small for a request, in figures and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dryfit.analyse.block_map import Hole, Place
+from dryfit.recording.rounding import SMALL_POOL_BYTES
+from dryfit.units import MIB, format_bytes
+
+# What the large pool of expandable segments maps and gives back at a time (`large_segment_size`).
+_PAGE_BYTES = 20 * MIB
+_SETTING = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """The free blocks that a request could have gone to, had they been large enough. All in bytes.
+
+    `pageable_bytes` is what expandable segments could have moved elsewhere, at the very least: the whole pages in holes
+    of other segments, wherever these begin.
+    """
+
+    request_bytes: int
+    total_bytes: int
+    largest_bytes: int
+    pageable_bytes: int
+
+    @property
+    def are_too_small(self) -> bool:
+        """Whether together they would do, and none does: that is fragmentation."""
+        return self.largest_bytes < self.request_bytes <= self.total_bytes
+
+
+def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]) -> Pieces:
+    """The free blocks of the stream, pool and size class that a request belongs to.
+
+    >>> place = Place(stream=0, pool=0, is_small=False)
+    >>> holes = [Hole(address, 30 * MIB, place, is_whole=False, is_expandable=False) for address in (0, 1 << 30)]
+    >>> pieces_for(40 * MIB, 0, 0, holes).are_too_small
+    True
+    """
+    place = Place(stream, pool, request_bytes <= SMALL_POOL_BYTES)
+    sizes = [(hole.size, hole.is_expandable) for hole in holes if hole.place == place]
+    return Pieces(
+        request_bytes=request_bytes,
+        total_bytes=sum(size for size, _ in sizes),
+        largest_bytes=max((size for size, _ in sizes), default=0),
+        # A hole that begins within a page loses up to a page at its two ends together.
+        pageable_bytes=sum(
+            max(0, size // _PAGE_BYTES - 1) * _PAGE_BYTES for size, is_expandable in sizes if not is_expandable
+        ),
+    )
+
+
+def why_it_failed(pieces: Pieces, free_bytes: int) -> str:
+    """Say of a request that failed whether memory was too little or in pieces; `free_bytes` were left on the card."""
+    asked = format_bytes(pieces.request_bytes)
+    lie = (
+        f"{format_bytes(pieces.total_bytes)} lie free in PyTorch's segments in pieces of at most "
+        f"{format_bytes(pieces.largest_bytes)}"
+        if pieces.total_bytes
+        else "nothing that could serve it lies free in PyTorch's segments"
+    )
+    what = f"The request that failed needs {asked} in one piece; {lie}, and {format_bytes(free_bytes)} on the card."
+    if free_bytes >= pieces.request_bytes:
+        return (
+            f"{what} The card has enough: a limit decided, the program's own "
+            "(torch.cuda.set_per_process_memory_fraction) or that on the size of a segment, not the card."
+        )
+    short_bytes = pieces.request_bytes - pieces.total_bytes - free_bytes
+    if short_bytes > 0:
+        return (
+            f"{what} Even in one piece that would be {format_bytes(short_bytes)} too little: fragmentation is not the "
+            "cause, the program needs more than there is."
+        )
+    if pieces.pageable_bytes + free_bytes >= pieces.request_bytes:
+        return (
+            f"{what} This is fragmentation: together they would do. {_SETTING} can put them together; rehearse with it."
+        )
+    return (
+        f"{what} This is fragmentation: together they would do. The pieces are too small for expandable segments "
+        f"to help for certain (these move whole pages of {format_bytes(_PAGE_BYTES)}); allocating the largest tensors "
+        "first does, as by running the largest batch first."
+    )
