@@ -1,0 +1,133 @@
+"""Say who owns the memory of a run: from a recording of dryfit, or a memory snapshot of a real card.
+
+FILE is what `dryfit run --record FILE` or torch.cuda.memory._dump_snapshot(FILE) wrote. With two files, say what grew
+from the first to the second. The report goes to stdout; where files are asked for, only these are written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dryfit.analyse.analysis import Analysis
+
+NAME = "report"
+HELP = "say who owns the memory of a recorded run, or of a snapshot of a real card; compare two"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "dryfit report [OPTIONS] FILE [FILE]"
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a recording or a snapshot (.pickle, also .gz, .xz, and .html); two to compare",
+    )
+    add = parser.add_argument_group("on stdout").add_mutually_exclusive_group().add_argument
+    add("--text", action="store_true", help="print the report; the default, unless files are asked for")
+    add("--json", action="store_true", help="print the report as JSON; sizes are in bytes")
+    add = parser.add_argument_group("files to write").add_argument
+    add("-o", "--output", metavar="OUT", help="the report as JSON")
+    add("--html", metavar="OUT", help="one page for a browser, which needs nothing else")
+    add("--snapshot", metavar="OUT", help="a memory snapshot, as PyTorch's own viewer reads it")
+    add("--perfetto", metavar="OUT", help="a trace for ui.perfetto.dev and chrome://tracing")
+    parser.add_argument("--device", metavar="N", type=int, help="which card; default: the one with the highest peak")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from dryfit.errors import UsageError
+    from dryfit.rehearse.result import check_place_for
+
+    files = arguments.files
+    if len(files) > 2:
+        raise UsageError(f"{len(files)} files were given; name one to report on, or two to compare.")
+    of_one = {"--html": arguments.html, "--snapshot": arguments.snapshot, "--perfetto": arguments.perfetto}
+    for option, place in of_one.items():
+        if place is not None and len(files) == 2:
+            raise UsageError(f"{option} shows one run, and two files were given; leave one out.")
+    places = [place for place in (arguments.output, *of_one.values()) if place is not None]
+    for place in places:
+        check_place_for(Path(place))
+        if any(Path(file).exists() and Path(place).exists() and Path(place).samefile(file) for file in files):
+            raise UsageError(f"{place} is the file to report on; name another to write.")
+    if len(set(places)) < len(places):
+        raise UsageError("Two of the files to write have one name; each needs its own.")
+    as_text = arguments.text or not (arguments.json or places)
+    if len(files) == 2:
+        _compare(arguments, as_text)
+    else:
+        _report(arguments, as_text)
+    return 0
+
+
+def _report(arguments: argparse.Namespace, as_text: bool) -> None:
+    analysis = _analysis(arguments.files[0], arguments.device)
+    if as_text:
+        from dryfit.report.footprint import print_footprint
+
+        print_footprint(analysis.footprint)
+    _give_json(analysis.footprint.to_dict(), arguments)
+    if arguments.html is not None:
+        from dryfit.report.page import write_page
+
+        _write(arguments.html, lambda path: write_page(analysis, path))
+    if arguments.snapshot is not None:
+        from dryfit.recording.export import write_snapshot
+
+        _write(arguments.snapshot, lambda path: write_snapshot(analysis.recording, path))
+    if arguments.perfetto is not None:
+        from dryfit.report.perfetto import to_perfetto
+
+        trace = to_perfetto(analysis)
+        _write(arguments.perfetto, lambda path: path.write_text(json.dumps(trace, separators=(",", ":"))))
+
+
+def _compare(arguments: argparse.Namespace, as_text: bool) -> None:
+    from dryfit.analyse.compare import compare
+
+    before, after = (_analysis(file, arguments.device).footprint for file in arguments.files)
+    comparison = compare(before, after)
+    if as_text:
+        from dryfit.report.compare import print_comparison
+
+        print_comparison(comparison)
+    _give_json(comparison.to_dict(), arguments)
+
+
+def _analysis(file: str, device: int | None) -> Analysis:
+    from dryfit.analyse import analyse
+    from dryfit.recording.opening import open_recording
+
+    return analyse(open_recording(Path(file)), device=device)
+
+
+def _give_json(values: dict[str, object], arguments: argparse.Namespace) -> None:
+    if not arguments.json and arguments.output is None:
+        return
+    text = json.dumps(values, indent=2)
+    if arguments.json:
+        print(text)
+    if arguments.output is not None:
+        _write(arguments.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+
+
+def _write(place: str, write: Callable[[Path], object]) -> None:
+    """Write a file and say so on stderr.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from dryfit.errors import UsageError
+    from dryfit.units import format_bytes
+
+    path = Path(place)
+    try:
+        write(path)
+    except OSError as error:
+        raise UsageError(f"{place} could not be written: {error.strerror}.") from error
+    print(f"Wrote {place} ({format_bytes(path.stat().st_size)})", file=sys.stderr)
