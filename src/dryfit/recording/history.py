@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,10 +20,14 @@ from dryfit.recording.model import (
     Events,
 )
 from dryfit.recording.rounding import SMALL_POOL_BYTES, SMALL_SEGMENT_BYTES
+from dryfit.recording.stacks import EMPTY
 
 
 class HeldBlock(NamedTuple):
-    """A block from before the first event. One that awaits its free is active, but no longer allocated."""
+    """A block from before the first event. One that awaits its free is active, but no longer allocated.
+
+    `is_exact` says that `size` is the recorded one; otherwise it is the request, rounded, and may be up to 1 MiB more.
+    """
 
     address: int
     size: int
@@ -30,6 +35,7 @@ class HeldBlock(NamedTuple):
     stream: int
     stack: int
     is_awaiting_free: bool
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +43,25 @@ class Before:
     """The allocator's state before the first event, sizes in bytes.
 
     `segments` are sizes by address, without expandable ones. `extents` are the free parts of the large pool's segments,
-    ends by starts, and `placed` the blocks between them.
+    ends by starts, and `placed` the blocks between them. `uncertain` has the starts of extents that may in truth begin
+    later, because the block before them, a place in `blocks`, is not exact.
     """
 
     blocks: tuple[HeldBlock, ...] = ()
     segments: dict[int, int]
     extents: dict[int, int]
     placed: frozenset[int] = frozenset()
+    uncertain: dict[int, int] = field(default_factory=dict)
     reserved_bytes: int = 0
+
+    def corrected(self, extra_bytes: Mapping[int, int]) -> Before:
+        """The state with some blocks of `uncertain`, by their extents' starts, so much larger."""
+        blocks, extents = list(self.blocks), dict(self.extents)
+        for start, extra in extra_bytes.items():
+            number = self.uncertain[start]
+            blocks[number] = blocks[number]._replace(size=blocks[number].size + extra)
+            extents[start + extra] = extents.pop(start)
+        return replace(self, blocks=tuple(blocks), extents=extents, uncertain={})
 
 
 def state_before(trace: DeviceTrace, rounded: Callable[[int], int], max_split_bytes: int) -> Before:
@@ -52,39 +69,38 @@ def state_before(trace: DeviceTrace, rounded: Callable[[int], int], max_split_by
     if trace.starts_empty:
         return Before(segments={}, extents={})
     segments, mapped_bytes = _segments_before(trace)
-    large = sorted((start, size) for start, size in segments.items() if size > SMALL_SEGMENT_BYTES)
     blocks = sorted(_blocks_before(trace, rounded))
     extents: dict[int, int] = {}
     placed: set[int] = set()
+    uncertain: dict[int, int] = {}
     place = 0
-    final: list[HeldBlock] = []
-    for start, size in large:
-        stop = start + size
-        while place < len(blocks) and blocks[place].address < start:
-            final.append(blocks[place])
-            place += 1
-        free = start
+    for segment, size in sorted(segments.items()):
+        if size <= SMALL_SEGMENT_BYTES:
+            continue
+        place = bisect_left(blocks, (segment,), lo=place)
+        free, stop = segment, segment + size
         while place < len(blocks) and blocks[place].address < stop:
             block = blocks[place]
-            place += 1
-            following = min(blocks[place].address, stop) if place < len(blocks) else stop
+            following = min(blocks[place + 1].address, stop) if place + 1 < len(blocks) else stop
             left = following - block.address - block.size
             # Blocks of the large pool, free ones too, are larger than this: what is less belongs to the block.
-            if 0 < left <= SMALL_POOL_BYTES or (left > 0 and block.size >= max_split_bytes):
-                block = block._replace(size=block.size + left)
-            final.append(block)
+            if not block.is_exact and left > 0 and (left <= SMALL_POOL_BYTES or block.size >= max_split_bytes):
+                block = blocks[place] = block._replace(size=block.size + left)
+            elif not block.is_exact and left > 0:
+                uncertain[block.address + block.size] = place
             placed.add(block.address)
             if block.address > free:
                 extents[free] = block.address
             free = max(free, block.address + block.size)
+            place += 1
         if free < stop:
             extents[free] = stop
-    final += blocks[place:]
     return Before(
-        blocks=tuple(final),
+        blocks=tuple(blocks),
         segments=segments,
         extents=extents,
         placed=frozenset(placed),
+        uncertain=uncertain,
         reserved_bytes=sum(segments.values()) + mapped_bytes,
     )
 
@@ -130,14 +146,17 @@ def _blocks_before(trace: DeviceTrace, rounded: Callable[[int], int]) -> list[He
     for address, event in freed.items():
         size, stream = trace.events.size[event], trace.events.stream[event]
         is_awaiting_free = trace.events.kind[event] == FREE_COMPLETED
-        block_bytes, stack = rounded(size), 0
-        if address in final and address not in born and address not in completed:
+        block_bytes, stack = rounded(size), EMPTY
+        is_exact = address in final and address not in born and address not in completed
+        if is_exact:
             block_bytes, stack = final[address][1].size, final[address][1].stack
-        found.append(HeldBlock(address, block_bytes, size, stream, stack, is_awaiting_free))
+        found.append(HeldBlock(address, block_bytes, size, stream, stack, is_awaiting_free, is_exact))
     for address, (stream, block) in final.items():
         if address not in born and address not in freed:
             is_awaiting_free = block.state != "active_allocated"
-            found.append(HeldBlock(address, block.size, block.requested_size, stream, block.stack, is_awaiting_free))
+            found.append(
+                HeldBlock(address, block.size, block.requested_size, stream, block.stack, is_awaiting_free, True)
+            )
     return found
 
 

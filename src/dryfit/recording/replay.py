@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,16 +96,22 @@ def replay(trace: DeviceTrace, settings: Mapping[str, Any] | None = None) -> Rep
     columns = (events.address, events.size, events.stream, events.stack)
     if any(len(column) != len(events) for column in columns):
         raise UsageError("The recording's columns of events differ in length: it is damaged; record it again.")
-    before = state_before(trace, rounding(settings), max_split_bytes(settings))
+    rounded, max_split = rounding(settings), max_split_bytes(settings)
+    before = state_before(trace, rounded, max_split)
+    extra_bytes: dict[int, int] = {}
     try:
-        return _replay(trace, before, rounding(settings), max_split_bytes(settings))
+        done = _replay(trace, before, rounded, max_split, extra_bytes)
+        return _replay(trace, before.corrected(extra_bytes), rounded, max_split, {}) if extra_bytes else done
     except OverflowError:
         raise UsageError(
-            "The recording's addresses and sizes reach beyond 64 bits, which no card's do: it is damaged; record it again."
+            "The recording has addresses or sizes beyond 64 bits, which no card has: it is damaged; record it again."
         ) from None
 
 
-def _replay(trace: DeviceTrace, before: Before, rounded: Callable[[int], int], max_split: int) -> Replay:
+def _replay(
+    trace: DeviceTrace, before: Before, rounded: Callable[[int], int], max_split: int, extra_bytes: dict[int, int]
+) -> Replay:
+    """Replay from a state. Where the events show that a block of it was larger, `extra_bytes` says so afterwards."""
     events = trace.events
     never = len(events)
     begin = array("q", [BEFORE]) * len(before.blocks)
@@ -124,11 +131,12 @@ def _replay(trace: DeviceTrace, before: Before, rounded: Callable[[int], int], m
     allocated_series, active_series, reserved_series = array("Q"), array("Q"), array("Q")
     append_allocated, append_active = allocated_series.append, active_series.append
     append_reserved = reserved_series.append
-    blocks_of_sizes: dict[int, int] = {}
+    block_of_size: dict[int, int] = {}
+    uncertain = sorted(before.uncertain)
 
     for event, (kind, address, size) in enumerate(zip(events.kind, events.address, events.size, strict=True)):
         if kind == ALLOC:
-            block = blocks_of_sizes.get(size) or blocks_of_sizes.setdefault(size, rounded(size))
+            block = block_of_size.get(size) or block_of_size.setdefault(size, rounded(size))
             if address in live:  # its free was lost
                 allocation = live[address]
                 active -= block_bytes[allocation]
@@ -136,6 +144,21 @@ def _replay(trace: DeviceTrace, before: Before, rounded: Callable[[int], int], m
                 if end[allocation] == never:
                     allocated -= block_bytes[allocation]
                     end[allocation] = event
+            if uncertain and address not in extent_end:
+                start = uncertain[bisect_right(uncertain, address) - 1]
+                extra, allocation = address - start, before.uncertain[start]
+                if (
+                    0 < extra <= SMALL_POOL_BYTES
+                    and extent_end.get(start, 0) > address
+                    and completed[allocation] == never
+                ):
+                    # A block begins where an extent does, so the block before it reaches up to here.
+                    extra_bytes[start] = extra
+                    extent_end[address] = extent_end.pop(start)
+                    extent_start[extent_end[address]] = address
+                    block_bytes[allocation] += extra
+                    active += extra
+                    allocated += extra if end[allocation] == never else 0
             if block > SMALL_POOL_BYTES and address in extent_end:
                 stop = extent_end[address]
                 left = stop - address - block
