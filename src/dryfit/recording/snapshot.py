@@ -286,7 +286,7 @@ def _block(block: dict[str, Any], place: int, stack_of: Callable[[Any], int]) ->
     history = block.get("history")
     first = history[0] if isinstance(history, list) and history and isinstance(history[0], dict) else {}
     state = block.get("state")
-    if state == "active_pending_free":  # as torch before 2.1 has it
+    if state == "active_pending_free":  # what torch writes; its documentation has the other name
         state = "active_awaiting_free"
     if state not in _STATES:
         raise _Unexpected(f"{_shown(state)} as the state of a block", f"one of {', '.join(_STATES)}")
@@ -393,7 +393,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return {key: _plain(entry, depth + 1) for key, entry in list(value.items())[:256] if isinstance(key, str)}
     if isinstance(value, str):
         return _printable(value[:4096])
-    if isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 1 << 63):
+    if isinstance(value, (int, float)) and abs(value) < 1 << 63:  # neither infinite nor no number at all
         return value
     return None
 
