@@ -1,0 +1,70 @@
+"""Which allocations are the model's logits and what the loss computes from them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from dryfit.analyse import stack_facts as facts
+from dryfit.analyse.owners import Evidence
+from dryfit.recording.model import EVALUATION, FORWARD, LOSS, Mark
+
+# Logits are made shortly before the loss; their copies in another precision have half or twice the bytes, and
+# a shift by one position makes them a little smaller.
+_LOOKED_BACK = 64
+_RATIOS = (0.5, 1.0, 2.0)
+_TOLERANCE = 1 / 16
+_SMALLEST_BYTES = 1024
+
+
+def logits_and_loss(marks: Sequence[Mark], module_of: array[int], evidence: Evidence) -> bytearray:
+    """By allocation: 1 where it is the logits, or made by the loss from them, else 0. Not yet for backward's."""
+    lifetimes, stretches = evidence.lifetimes, evidence.stretches
+    is_loss_phase = _is_loss_phase(marks, evidence.event_count)
+    computes_loss = bytearray(1 if bits & facts.COMPUTES_LOSS else 0 for bits in evidence.facts)
+    computes = [stretch.phase in (FORWARD, EVALUATION) for stretch in stretches.all]
+    flags = bytearray(len(lifetimes))
+    first_of_pass: dict[int, int] = {}
+    largest_of_pass: dict[int, int] = {}
+    for index, (begin, stack, size) in enumerate(
+        zip(lifetimes.begin, lifetimes.stack, lifetimes.requested_bytes, strict=True)
+    ):
+        if begin >= 0 and (computes_loss[stack] or is_loss_phase[begin]):
+            place = stretches.of_event[begin]
+            if computes[place]:
+                flags[index] = 1
+                first_of_pass.setdefault(place, index)
+                largest_of_pass[place] = max(size, largest_of_pass.get(place, 0))
+    for place, first in first_of_pass.items():
+        if largest_of_pass[place] >= _SMALLEST_BYTES:
+            _flag_logits(flags, first, largest_of_pass[place], stretches.all[place].begin, module_of, evidence)
+    return flags
+
+
+def _flag_logits(
+    flags: bytearray, first: int, loss_bytes: int, pass_begin: int, module_of: array[int], evidence: Evidence
+) -> None:
+    """Flag what the last module before the loss allocated in the size of the loss's tensors, and what came after it."""
+    lifetimes = evidence.lifetimes
+    source: int | None = None
+    for index in range(first - 1, max(first - _LOOKED_BACK, 0) - 1, -1):
+        if lifetimes.begin[index] < pass_begin:
+            break
+        size = lifetimes.requested_bytes[index]
+        if not any(abs(size - ratio * loss_bytes) <= _TOLERANCE * size for ratio in _RATIOS):
+            continue
+        if source is None:
+            source = module_of[index]
+        if module_of[index] != source:
+            break
+        flags[index] = 1
+
+
+def _is_loss_phase(marks: Sequence[Mark], event_count: int) -> bytearray:
+    flags = bytearray(event_count)
+    ordered = sorted(marks, key=lambda mark: mark.event)
+    for mark, after in zip(ordered, [*ordered[1:], None], strict=False):
+        if mark.phase == LOSS:
+            end = event_count if after is None else min(after.event, event_count)
+            flags[mark.event : end] = b"\1" * max(0, end - mark.event)
+    return flags
