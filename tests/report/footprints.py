@@ -269,7 +269,7 @@ def bare_snapshot() -> Footprint:
     peak = Peak(
         event=-1,
         step=0,
-        phase="setup",
+        phase="",
         allocated_bytes=700 * MIB,
         active_bytes=700 * MIB,
         requested_bytes=700 * MIB,

@@ -80,7 +80,8 @@ def batch_lines(comparison: Comparison, batch: Batch) -> list[str]:
 
 def _side_in_words(side: Side) -> str:
     program = " ".join(map(str, side.about.get("program") or ())) or f"a {side.source}"
-    where = f" in {moment(side.step, side.phase)}" if side.phase else ""
+    when = moment(side.step, side.phase)
+    where = f" in {when}" if when else ""
     allocated, reserved = format_bytes(side.allocated_bytes), format_bytes(side.reserved_bytes)
     return f"{program}; {allocated} allocated{where}, {reserved} reserved"
 
@@ -120,7 +121,7 @@ def _modules(console: Console, comparison: Comparison) -> None:
         rows.append((sizes[0] - sizes[1], (*_figures(*sizes), name, kind)))
     rows.sort(key=lambda row: -abs(row[0]))
     head = (_FIRST, _SECOND, "change", "module, without those inside it", "class")
-    _print_changed(console, head, [row for _, row in rows], "modules")
+    _print_changed(console, head, [row for _, row in rows])
 
 
 def _lines(console: Console, comparison: Comparison) -> None:
@@ -129,7 +130,7 @@ def _lines(console: Console, comparison: Comparison) -> None:
         for one in comparison.lines
         if one.before_bytes != one.after_bytes
     ]
-    _print_changed(console, (_FIRST, _SECOND, "change", "line", ""), rows, "lines")
+    _print_changed(console, (_FIRST, _SECOND, "change", "line", ""), rows)
 
 
 def _line_in_both(change: LineChange) -> str:
@@ -159,7 +160,7 @@ def _tensors(console: Console, comparison: Comparison) -> None:
         rows.append((weight, (*both, one.owner, _shapes(one), name)))
     rows.sort(key=lambda row: -row[0])
     head = ("tensor in A", "in B", "owner", "shape", "name or module")
-    _print_changed(console, head, [row for _, row in rows], "of the largest tensors")
+    _print_changed(console, head, [row for _, row in rows])
 
 
 def _times(count: int, plus: str, size_bytes: int) -> str:
@@ -172,7 +173,7 @@ def _shapes(change: TensorChange) -> str:
     return f"{' -> '.join(dict.fromkeys(shapes))} {change.dtype}".strip()
 
 
-def _print_changed(console: Console, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], what: str) -> None:
+def _print_changed(console: Console, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     table(console, head, rows[:_MOST_ROWS], right=[place for place, title in enumerate(head) if title in _SIZES])
     if len(rows) > _MOST_ROWS:
-        sentence(console, f"... and {len(rows) - _MOST_ROWS} more {what}; --json has them all.")
+        sentence(console, f"... and {len(rows) - _MOST_ROWS} more; --json has them all.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dryfit.analyse.footprint import Footprint, OwnerBytes, OwnerChange, Peak, StepFootprint, TensorBytes
 from dryfit.recording.model import (
@@ -17,6 +17,7 @@ from dryfit.recording.model import (
     OPTIMIZER_STATE,
     PARAMETER,
     REMAINDER,
+    SETUP,
     TEMPORARY,
     WORKSPACE,
 )
@@ -58,6 +59,7 @@ def print_footprint(footprint: Footprint, file: TextIO | None = None) -> None:
         ("the numbers people compare", "", ""),
         [(number.name, format_bytes(number.size_bytes), number.why) for number in footprint.numbers],
         right={1},
+        wrap_last=True,
     )
     if footprint.notes:
         console.print()
@@ -70,9 +72,9 @@ def peak_line(footprint: Footprint) -> str:
 
     PEAK 8.07 GiB allocated by tensors in step 2, backward; PyTorch held 9.49 GiB of the card's 23.52 GiB
     """
-    peak, where = footprint.peak, ""
-    if any(step.step for step in footprint.steps):
-        where = f" in {moment(peak.step, peak.phase)}"
+    peak = footprint.peak
+    when = moment(peak.step, peak.phase) if footprint.steps else ""
+    where = f" in {when}" if when else ""
     card = footprint.about.get("card") or {}
     total_bytes = card.get("total_bytes") if card.get("key") != "unlimited" else None
     of_card = f" of the card's {format_bytes(total_bytes)}" if total_bytes else " of the card"
@@ -80,16 +82,22 @@ def peak_line(footprint: Footprint) -> str:
     return f"PEAK {format_bytes(peak.allocated_bytes)} allocated by tensors{where}; PyTorch held {reserved}{of_card}"
 
 
-def out_of_memory_line(oom: dict[str, int | str]) -> str:
+def out_of_memory_line(oom: Mapping[str, Any]) -> str:
     """What was asked for when nothing was left, in one line."""
-    where = f" in {moment(int(oom['step']), str(oom['phase']))}" if oom.get("phase") else ""
-    asked, free = format_bytes(int(oom["requested_bytes"])), format_bytes(int(oom["free_bytes"]))
+    when = moment(oom.get("step") or 0, oom.get("phase") or "")
+    where = f" in {when}" if when else ""
+    asked, free = format_bytes(oom["requested_bytes"]), format_bytes(oom["free_bytes"])
     return f"OUT OF MEMORY{where}: {asked} asked for, {free} free on the card"
 
 
 def moment(step: int, phase: str) -> str:
-    """A step and phase in words: "step 2, backward", "the setup"."""
-    return f"step {step}, {phase}" if step else "the setup"
+    """A step and phase in words, "" if neither is known.
+
+    >>> moment(2, "backward"), moment(0, "setup"), moment(0, "backward"), moment(0, "")
+    ('step 2, backward', 'the setup', 'backward', '')
+    """
+    words = [f"step {step}" if step else "", "the setup" if phase == SETUP and not step else phase]
+    return ", ".join(word for word in words if word)
 
 
 def share_of(size_bytes: int, total_bytes: int) -> str:
@@ -125,7 +133,7 @@ def _owners(console: Console, peak: Peak) -> None:
     if not peak.grows_with_batch_bytes and not peak.logits_and_loss_bytes:
         return  # without phases all of it is fixed, which says nothing
     parts = [
-        ("grows with the batch", peak.grows_with_batch_bytes, "at most: all that is made anew of each batch"),
+        ("grows with the batch", peak.grows_with_batch_bytes, "at most: made anew of each batch"),
         ("fixed", peak.fixed_bytes, ""),
         ("logits and loss", peak.logits_and_loss_bytes, "in the above, whoever owns them"),
     ]
@@ -172,7 +180,7 @@ def mostly(owners: Iterable[OwnerBytes]) -> str:
 def _tensors(console: Console, footprint: Footprint) -> None:
     smallest = min((tensor.size_bytes for tensor in footprint.tensors), default=0)
     rows = [_tensor_row(group, smallest) for group in tensors_alike(footprint.tensors)[:_MOST_TENSORS]]
-    table(console, ("tensor bytes", "owner", "shape", "name, module or line", "lives"), rows, right={0})
+    table(console, ("tensor bytes", "owner", "shape", "name or place", "lives"), rows, right={0})
 
 
 def _tensor_row(group: Sequence[TensorBytes], smallest_bytes: int) -> tuple[str, ...]:
@@ -184,8 +192,14 @@ def _tensor_row(group: Sequence[TensorBytes], smallest_bytes: int) -> tuple[str,
         first.owner,
         shape_of(first),
         name_of(group) or place_of(first.file, first.line),
-        f"{first.begin} to {first.end}" if first.end else f"since {first.begin}" if first.begin else "",
+        _life(first),
     )
+
+
+def _life(tensor: TensorBytes) -> str:
+    if tensor.begin and tensor.end:
+        return f"{tensor.begin} to {tensor.end}"
+    return f"since {tensor.begin}" if tensor.begin.startswith(("step", SETUP)) else tensor.begin
 
 
 def name_of(group: Sequence[TensorBytes]) -> str:
@@ -258,8 +272,7 @@ def _sentences(console: Console, footprint: Footprint) -> None:
     if changed:
         lines.append(f"The steady step's peak against the first's: {changed}.")
     if footprint.growth is not None:
-        owners = changes(footprint.growth.owners)
-        lines.append(footprint.growth.sentence + (f" By owner: {owners}." if owners else ""))
+        lines.append(footprint.growth.sentence)
     if footprint.cached.sentence:
         lines.append(footprint.cached.sentence)
     if lines:

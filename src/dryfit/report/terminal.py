@@ -21,6 +21,11 @@ def open_console(file: TextIO | None = None) -> Console:
     return Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
+def is_screen(console: Console) -> bool:
+    """Whether lines end at a width: not in a pipe or file, even where colours are forced into it."""
+    return console.is_terminal and console.file.isatty()
+
+
 def plain(text: str) -> str:
     r"""Words of a program, which may hold anything, as one line that does nothing to a terminal.
 
@@ -36,7 +41,7 @@ def say(console: Console, line: str, style: str = "", tail_style: str = "", tail
 
     line = plain(line).encode(console.encoding, "backslashreplace").decode(console.encoding)
     limit = max(console.width, _NARROWEST)
-    if console.is_terminal and len(line) > limit:
+    if is_screen(console) and len(line) > limit:
         line, tail = line[: limit - 3] + "...", 0
     text = Text(line, style=style)
     if tail:
@@ -57,10 +62,12 @@ def table(
     rows: Sequence[Sequence[str]],
     right: Collection[int] = (),
     bar_styles: Sequence[str] = (),
+    wrap_last: bool = False,
 ) -> None:
     """Print a blank line, a bold head and the rows, or nothing if there are no rows.
 
-    With `bar_styles`, one a row, the last column is a bar in that style.
+    With `bar_styles`, one a row, the last column is a bar in that style. With `wrap_last`, the last column is not cut
+    on a terminal, but goes on in the next line.
     """
     if not rows:
         return
@@ -70,11 +77,22 @@ def table(
     for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
         if bar_styles:
             say(console, line, tail_style=bar_styles[number], tail=len(row[-1]))
+        elif wrap_last and is_screen(console):
+            for part in _wrapped(line, len(line) - len(plain(row[-1])), console.width):
+                say(console, part)
         else:
             say(console, line)
 
 
+def _wrapped(line: str, start: int, width: int) -> list[str]:
+    """Break the text that begins at `start`, its other lines beneath it; if it would be too narrow, beneath the row."""
+    import textwrap
+
+    indent = " " * (start if width - start >= _NARROWEST // 2 else 4)
+    return textwrap.wrap(line[start:], max(width, _NARROWEST), initial_indent=line[:start], subsequent_indent=indent)
+
+
 def bar(console: Console, share: float, width: int = 24) -> str:
     """A bar for a share of 1; of blocks on a terminal that has them, of # elsewhere."""
-    full = "\u2588" if console.is_terminal and console.encoding.startswith("utf") else "#"
+    full = "\u2588" if is_screen(console) and console.encoding.startswith("utf") else "#"
     return full * max(round(share * width), 1 if share > 0 else 0)
