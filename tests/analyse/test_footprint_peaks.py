@@ -17,7 +17,7 @@ def owner(name: str, size_bytes: int, blocks: int = 1) -> OwnerBytes:
 
 
 def training(steps: int = 2) -> Script:
-    """A weight of 3 MiB and its gradient, two states from the first step on, a batch and an activation of 4 MiB each."""
+    """A weight of 3 MiB and its gradient, two states from the first step on, a batch of 1 MiB, an activation."""
     script = Script()
     script.phase(SETUP, step=0)
     script.alloc(

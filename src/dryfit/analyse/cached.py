@@ -93,7 +93,10 @@ def _sentence(blocks: BlockMap, reserved_bytes: int, cached_bytes: int, pieces: 
 def _why_it_grew(pieces: Pieces) -> str:
     asked = format_bytes(pieces.request_bytes)
     if not pieces.total_bytes:
-        return f"Of this nothing could have served the request that raised it last, of {asked}."
+        return (
+            f"Of this nothing could have served the request that raised it last, of {asked}: other streams, memory pools "
+            "and sizes have memory of their own."
+        )
     free = f"{format_bytes(pieces.total_bytes)} lay free in pieces of at most {format_bytes(pieces.largest_bytes)}"
     if pieces.are_too_small:
         return (

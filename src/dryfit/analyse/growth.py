@@ -116,7 +116,7 @@ def _sentence(
     )
     if owners:
         most = max(owners, key=lambda each: each.after_bytes - each.before_bytes)
-        what += f", most of it {most.owner}"
+        what += f", {'all' if len(owners) == 1 else 'most'} of it {most.owner}"
     if lines and lines[0].file:
         what += f", from {as_seen_from_here(lines[0].file)}:{lines[0].line}"
     if bytes_per_step < MIB:

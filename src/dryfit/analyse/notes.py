@@ -31,7 +31,7 @@ def notes_on(trace: DeviceTrace, replay: Replay, peak: Peak, other_devices: Sequ
             f"{trace.dropped_events:,} events were dropped before the first that is left, as the record was full: "
             "the peak may lie before; record with a larger max_entries."
         )
-    elif not trace.starts_empty:
+    elif not trace.starts_empty and replay.before_reserved_bytes:
         held = format_bytes(replay.before_allocated_bytes)
         notes.append(
             f"The recording began in the middle of the run, with {held} allocated: of that no more is known than "

@@ -47,10 +47,12 @@ def _requested(peak: Peak) -> str:
 def _allocated(peak: Peak) -> str:
     left_bytes = sum(each.size_bytes for each in peak.owners if each.owner == REMAINDER)
     rounded_bytes = peak.allocated_bytes - left_bytes - peak.requested_bytes
-    why = f"{format_bytes(rounded_bytes)} because sizes are rounded up to {SMALLEST_BLOCK_BYTES} bytes"
-    if not left_bytes:
-        return f"{why}."
-    return f"{why}, and {format_bytes(left_bytes)} left over in blocks that the allocator did not split."
+    parts = (
+        (rounded_bytes, f"because sizes are rounded up to {SMALLEST_BLOCK_BYTES} bytes"),
+        (left_bytes, "left over in blocks that the allocator did not split"),
+    )
+    why = ", and ".join(f"{format_bytes(size)} {words}" for size, words in parts if size)
+    return f"{why or f'The same: every size is a multiple of {SMALLEST_BLOCK_BYTES} bytes'}."
 
 
 def _active(peak: Peak) -> str:
@@ -89,7 +91,8 @@ def _on_the_card(peak_reserved_bytes: int, about: Mapping[str, Any]) -> Number:
     of_all = sorted(each.outside_bytes for each in all_cards())
     least, middle, most = of_all[0], of_all[len(of_all) // 2], of_all[-1]
     why = (
-        f"About {format_bytes(middle)} outside PyTorch's allocator: the CUDA context, its kernels and libraries. The card "
-        f"is not known; on those that dryfit knows {format_bytes(least)} to {format_bytes(most)} are expected. {decides}"
+        f"About {format_bytes(middle)} outside PyTorch's allocator: the CUDA context, its kernels and libraries. The "
+        f"card is not known; {format_bytes(least)} to {format_bytes(most)} are expected on those of dryfit's "
+        f"catalogue. {decides}"
     )
     return Number(name="nvidia-smi", size_bytes=peak_reserved_bytes + middle, why=why)
