@@ -11,6 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dryfit.rehearse.result import Result
 
 NAME = "run"
 HELP = "run a program on a virtual card and say how much memory it takes"
@@ -46,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help="print the result as JSON")
     add("-o", "--output", metavar="FILE", help="save the result as JSON")
+    add("--report", metavar="FILE", help="write who owned the memory, and when, as one HTML page")
+    add("--record", metavar="FILE", help="save the recording, for `dryfit report` and other tools")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -59,8 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     machine = look_at_machine()
     if machine.mark == NO:
         raise UsageError(machine.sentence)
-    if arguments.output is not None:
-        check_place_for(Path(arguments.output))
+    for place in (arguments.output, arguments.report, arguments.record):
+        if place is not None:
+            check_place_for(Path(place))
     from dryfit.rehearse.launch import rehearse  # what it imports is there on Linux only
 
     words = ["-m", *arguments.module] if arguments.module is not None else arguments.program
@@ -87,4 +94,18 @@ def run(arguments: argparse.Namespace) -> int:
         text.print_result(result)
     if arguments.output:
         result.save(arguments.output)
+    if arguments.record:
+        result.save_recording(arguments.record)
+    if arguments.report:
+        _write_page(result, arguments.report)
     return result.exit_code
+
+
+def _write_page(result: Result, path: str) -> None:
+    from dryfit.analyse import analyse
+    from dryfit.errors import UsageError
+    from dryfit.report.page import write_page
+
+    if result.recording is None:
+        raise UsageError(f"There is nothing to show in {path}: PyTorch's allocator was not used.")
+    write_page(analyse(result.recording), path, result=result)

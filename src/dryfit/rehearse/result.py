@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dryfit.analyse.footprint import Footprint
 from dryfit.errors import UsageError
+from dryfit.recording import file
 from dryfit.recording.model import Recording
 
 SCHEMA_VERSION = 1
@@ -150,6 +151,16 @@ class Result:
             Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"The result could not be saved as {path}: {error.strerror}.") from error
+
+    def save_recording(self, path: str | Path) -> None:
+        """Write the recording, for `dryfit report`.
+
+        Raises:
+            UsageError: there is none (nothing was allocated, or this result was read from a file); it cannot be written.
+        """
+        if self.recording is None:
+            raise UsageError(f"There is no recording to save as {path}: PyTorch's allocator was not used.")
+        file.save(self.recording, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Result:

@@ -38,9 +38,8 @@ def place(progress: Progress, recorder: Recorder, fault: Callable[[], None]) -> 
     _watch_backward(progress, recorder)
     _watch_optimizers(progress, recorder)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
-    for module in (__name__, module_calls.__name__):
-        # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
-        after_import("torch._dynamo", lambda _, name=module: torch_private.make_dynamo_skip(name))
+    # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
+    after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip(__name__, module_calls.__name__))
 
 
 def _guard(watcher: Any, names: Iterable[str], fault: Callable[[], None]) -> None:

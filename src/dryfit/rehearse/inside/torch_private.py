@@ -166,11 +166,12 @@ def wrap_next_batch(dataloader: Any, wrap: Callable[[Callable[..., Any]], Callab
     iterator.__next__ = wrap(iterator.__next__)
 
 
-def make_dynamo_skip(module: str) -> None:
-    """Have Dynamo run the frames of a module as they are, without tracing into them (2.4 to 2.14)."""
+def make_dynamo_skip(*modules: str) -> None:
+    """Have Dynamo run the frames of modules as they are, without tracing into them (2.4 to 2.14)."""
     from torch._dynamo import trace_rules
 
-    trace_rules.add(module)
+    for module in modules:
+        trace_rules.add(module)
 
 
 def process_group_exists() -> bool:
