@@ -85,6 +85,47 @@ def test_segments_without_tensors_come_back_by_themselves() -> None:
     )
 
 
+def test_segments_in_pieces_come_back_too() -> None:
+    """Two whole segments of 40 MiB do not serve a request of 60, but on a full card they are given back for it."""
+    two = [row for at in (A, C) for row in ((SEGMENT_ALLOC, at, 40 * MIB), (ALLOC, at, 40 * MIB), *freed(at, 40 * MIB))]
+    cached = footprint(recording(*two, (SEGMENT_ALLOC, B, 60 * MIB), (ALLOC, B, 60 * MIB))).cached
+    assert cached.sentence.endswith(
+        "Reserved memory grew for a request of 60.00 MiB while 80.00 MiB lay free in pieces of at most 40.00 MiB; on a "
+        "full card PyTorch would have given back 80.00 MiB in whole segments first, so nothing is lost."
+    )
+
+
+def test_reserved_before_the_record_began() -> None:
+    """What raised it is not known; the fullest moment shows what is never used."""
+    final = (Segment(A, 100 * MIB, 0, False, False, 0, (Block(A, 100 * MIB, 0, "inactive"),)),)
+    rows = ((ALLOC, A, 30 * MIB), (ALLOC, A + 30 * MIB, 40 * MIB), *freed(A + 30 * MIB, 40 * MIB), *freed(A, 30 * MIB))
+    cached = footprint(recording(*rows, segments=final, starts_empty=False)).cached
+    assert (cached.event, cached.allocated_bytes, cached.split_bytes) == (1, 70 * MIB, 30 * MIB)
+    assert cached.sentence == (
+        "30.00 MiB of the 100.00 MiB that PyTorch holds at the peak of reserved memory are not in use: 30.00 MiB in "
+        "holes between tensors that share segments."
+    )
+
+
+def test_expandable_segments_are_named_where_the_figures_allow_it() -> None:
+    """Three holes of 60 MiB have two pages of 20 MiB each, wherever these begin: 120 in all, for a request of 100."""
+    rows = [(SEGMENT_ALLOC, A, 240 * MIB), *((ALLOC, A + at * 20 * MIB, 20 * MIB) for at in range(12))]
+    holes = [row for at in range(12) if at % 4 for row in freed(A + at * 20 * MIB, 20 * MIB)]
+    cached = footprint(recording(*rows, *holes, (SEGMENT_ALLOC, B, 100 * MIB), (ALLOC, B, 100 * MIB))).cached
+    assert cached.sentence.endswith(
+        "while 180.00 MiB lay free in pieces of at most 60.00 MiB. It matters only on a card that this fills; there "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True can put them together."
+    )
+
+
+def test_where_segments_are_not_known() -> None:
+    found = footprint(recording((ALLOC, A, 30 * MIB), starts_empty=False))
+    assert found.cached.sentence == (
+        "The record does not say all that PyTorch holds from the card: of at least 30.00 MiB, 30.00 MiB are in use."
+    )
+    assert found.numbers[3].why == "At least the same; the record does not say what PyTorch caches."
+
+
 def test_another_streams_cache_serves_nothing_here() -> None:
     cached = footprint(
         recording(
@@ -120,8 +161,8 @@ def test_out_of_memory_by_fragmentation() -> None:
     found = out_of_memory(75 * MIB, 12 * MIB, *halves(A))
     sentence = (
         "The request that failed needs 75.00 MiB in one piece; 80.00 MiB lie free in PyTorch's segments in pieces of "
-        "at most 40.00 MiB, and 12.00 MiB on the card. This is fragmentation: together they would do. The pieces are too "
-        "small for expandable segments to help for certain (these move whole pages of 20.00 MiB); allocating the "
+        "at most 40.00 MiB, and 12.00 MiB on the card. This is fragmentation: together they would do. The pieces are "
+        "too small for expandable segments to help for certain (these move whole pages of 20.00 MiB); allocating the "
         "largest tensors first does, as by running the largest batch first."
     )
     assert found.out_of_memory == {

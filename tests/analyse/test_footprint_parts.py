@@ -132,8 +132,8 @@ def test_growth_is_the_same_amount_in_each_step() -> None:
     )
     assert growth.sentence == (
         "From the end of step 1 to that of step 4, each step leaves 4.00 MiB more allocated than the one before, all "
-        "of it saved activation, from train.py:41. Something is kept from step to step, such as a loss with its graph, or "
-        "outputs in a list."
+        "of it saved activation, from train.py:41. Something is kept from step to step, such as a loss with its graph, "
+        "or outputs in a list."
     )
 
 
@@ -189,10 +189,26 @@ def test_a_trace_that_starts_in_the_middle() -> None:
     found = footprint(recording(*rows, segments=final, starts_empty=False))
     assert (found.peak.event, found.peak.allocated_bytes) == (-1, 4 * MIB)
     assert found.notes[0] == (
-        "The recording began in the middle of the run, with 4.00 MiB allocated: of that no more is known than what the "
-        "end of it shows, and the run's peak may lie before."
+        "The recording began in the middle of the run, with 4.00 MiB allocated, of which only what its events and its "
+        "end show is known, and the run's peak may lie before; call torch.cuda.memory._record_memory_history() before "
+        "the model is made to know all."
     )
     assert found.notes[-1] == ("The recording does not say where steps and phases begin, so they are not told apart.")
+
+
+def test_what_little_was_there_before_is_not_worth_a_word() -> None:
+    rows = ((SEGMENT_ALLOC, A + 100 * MIB, 500 * MIB), (ALLOC, A + 100 * MIB, 500 * MIB))
+    segment = Segment(
+        A + 100 * MIB, 500 * MIB, 0, False, False, 0, (Block(A + 100 * MIB, 500 * MIB, 500 * MIB, "active_allocated"),)
+    )
+    found = footprint(recording(*rows, segments=(STATE[0], segment), starts_empty=False))
+    assert (found.peak.allocated_bytes, found.notes) == (
+        504 * MIB,
+        (
+            "100% of the peak (504.00 MiB) could not be attributed to an owner.",
+            "The recording does not say where steps and phases begin, so they are not told apart.",
+        ),
+    )
 
 
 def test_dropped_events_are_told() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dryfit.analyse.block_map import BlockMap, block_map
 from dryfit.analyse.footprint import Cached
 from dryfit.analyse.peaks import Levels
-from dryfit.analyse.pieces import Pieces, pieces_for
+from dryfit.analyse.pieces import EXPANDABLE, Pieces, pieces_for
+from dryfit.analyse.timeline import BEFORE_EVENTS
 from dryfit.recording.model import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP, DeviceTrace
 from dryfit.recording.replay import Replay
 from dryfit.recording.rounding import round_up
@@ -45,11 +46,16 @@ def cached_at_the_reserved_peak(
 
 
 def _served(trace: DeviceTrace, levels: Levels, peak: int) -> int:
-    """The event that allocates from the segment that an event made; the segment's own where there is none."""
+    """The event that allocates from the segment that an event made; the segment's own where there is none.
+
+    Where reserved memory was as high when the record began, what raised it is not there; the fullest moment counts.
+    """
     kinds = trace.events.kind
-    for event in range(max(peak, 0), len(kinds)):
+    if peak == BEFORE_EVENTS:
+        return levels.highest_allocated(peak, levels.last_as_reserved_as(peak))
+    for event in range(peak, len(kinds)):
         if kinds[event] == ALLOC:
-            return event if peak >= 0 and levels.reserved(event) == levels.reserved(peak) else peak
+            return event if levels.reserved(event) == levels.reserved(peak) else peak
         if kinds[event] not in (SEGMENT_ALLOC, SEGMENT_MAP):
             break
     return peak
@@ -58,24 +64,25 @@ def _served(trace: DeviceTrace, levels: Levels, peak: int) -> int:
 def _pieces_before(trace: DeviceTrace, replay: Replay, levels: Levels, peak: int, served: int) -> Pieces | None:
     """What lay free when the request came that made reserved memory highest."""
     events = trace.events
-    if served == peak:
+    if served == peak or peak == BEFORE_EVENTS:
         return None
     before = peak - 1
     while before >= 0 and events.kind[before] in (SEGMENT_ALLOC, SEGMENT_MAP):
         before -= 1
-    holes = block_map(trace, replay, before, levels.reserved(before)).holes
-    return pieces_for(round_up(events.size[served]), events.stream[served], events.pool[served], holes)
+    blocks = block_map(trace, replay, before, levels.reserved(before))
+    return pieces_for(round_up(events.size[served]), events.stream[served], events.pool[served], blocks.holes)
 
 
 def _sentence(blocks: BlockMap, reserved_bytes: int, cached_bytes: int, pieces: Pieces | None) -> str:
+    if not blocks.is_whole_truth:
+        in_use = f"of at least {format_bytes(reserved_bytes)}, {format_bytes(reserved_bytes - cached_bytes)} are in use"
+        return f"The record does not say all that PyTorch holds from the card: {in_use}."
     if not cached_bytes:
         return "PyTorch uses every byte it holds at the peak of reserved memory."
     held = f"{format_bytes(reserved_bytes)} that PyTorch holds at the peak of reserved memory"
     unused = f"{format_bytes(cached_bytes)} of the {held}"
     if cached_bytes < _LITTLE * reserved_bytes:
         return f"Nothing is wrong: {unused}, {cached_bytes / reserved_bytes:.1%}, are not in use."
-    if not blocks.is_whole_truth:
-        return f"{unused} are not in use; the record does not say where all of it lies, because it began later."
     whole_bytes, split_bytes = blocks.whole_segments_bytes(), blocks.split_bytes()
     parts = [f"{unused} are not in use:"]
     if whole_bytes:
@@ -94,13 +101,18 @@ def _why_it_grew(pieces: Pieces) -> str:
     asked = format_bytes(pieces.request_bytes)
     if not pieces.total_bytes:
         return (
-            f"Of this nothing could have served the request that raised it last, of {asked}: other streams, memory pools "
-            "and sizes have memory of their own."
+            f"Of this nothing could have served the request that raised it last, of {asked}: other streams, memory "
+            "pools and sizes have memory of their own."
         )
     free = f"{format_bytes(pieces.total_bytes)} lay free in pieces of at most {format_bytes(pieces.largest_bytes)}"
+    if pieces.are_too_small and pieces.returnable_bytes >= pieces.request_bytes:
+        return (
+            f"Reserved memory grew for a request of {asked} while {free}; on a full card PyTorch would have given back "
+            f"{format_bytes(pieces.returnable_bytes)} in whole segments first, so nothing is lost."
+        )
     if pieces.are_too_small:
         return (
             f"This is fragmentation: reserved memory grew for a request of {asked} while {free}. It matters only on a "
-            "card that this fills."
+            f"card that this fills{f'; there {EXPANDABLE} can put them together' if pieces.can_be_put_together else ''}."
         )
     return f"This is not fragmentation: reserved memory grew for a request of {asked} while only {free}."

@@ -31,11 +31,20 @@ def notes_on(trace: DeviceTrace, replay: Replay, peak: Peak, other_devices: Sequ
             f"{trace.dropped_events:,} events were dropped before the first that is left, as the record was full: "
             "the peak may lie before; record with a larger max_entries."
         )
-    elif not trace.starts_empty and replay.before_reserved_bytes:
-        held = format_bytes(replay.before_allocated_bytes)
+    elif (
+        not trace.starts_empty
+        and max(
+            replay.before_allocated_bytes - _LITTLE * peak.allocated_bytes,
+            replay.before_reserved_bytes - peak.allocated_bytes,
+        )
+        > 0
+    ):
+        # PyTorch keeps what it took from the card, so memory was never higher than what it had by then.
+        earlier = ", and the run's peak may lie before" if replay.before_reserved_bytes > peak.allocated_bytes else ""
         notes.append(
-            f"The recording began in the middle of the run, with {held} allocated: of that no more is known than "
-            "what the end of it shows, and the run's peak may lie before."
+            f"The recording began in the middle of the run, with {format_bytes(replay.before_allocated_bytes)} "
+            f"allocated, of which only what its events and its end show is known{earlier}; call "
+            "torch.cuda.memory._record_memory_history() before the model is made to know all."
         )
     if replay.end_error_bytes:
         notes.append(

@@ -64,6 +64,8 @@ def _active(peak: Peak) -> str:
 
 def _reserved(peak: Peak, blocks: BlockMap) -> str:
     more_bytes = peak.reserved_bytes - peak.active_bytes
+    if not more_bytes and not blocks.is_whole_truth:
+        return "At least the same; the record does not say what PyTorch caches."
     if not more_bytes:
         return "The same: nothing is cached."
     if not blocks.is_whole_truth:

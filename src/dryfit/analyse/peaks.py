@@ -30,6 +30,13 @@ class Levels:
     def reserved(self, state: int) -> int:
         return self._reserved[state + 1]
 
+    def last_as_reserved_as(self, state: int) -> int:
+        """The last state before reserved memory changes."""
+        reserved_bytes = self.reserved(state)
+        while state < self.last_state and self.reserved(state + 1) == reserved_bytes:
+            state += 1
+        return state
+
     def highest_allocated(self, first: int = BEFORE_EVENTS, last: int | None = None) -> int:
         """The first state, from `first` to `last`, where allocated memory is highest."""
         return _first_highest(self._allocated, first, self.last_state if last is None else last)

@@ -11,26 +11,33 @@ from dryfit.units import MIB, format_bytes
 
 # What the large pool of expandable segments maps and gives back at a time (`large_segment_size`).
 _PAGE_BYTES = 20 * MIB
-_SETTING = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
     """The free blocks that a request could have gone to, had they been large enough. All in bytes.
 
-    `pageable_bytes` is what expandable segments could have moved elsewhere, at the very least: the whole pages in holes
-    of other segments, wherever these begin.
+    `returnable_bytes` are the segments without any tensor, of all streams and pools, which PyTorch gives back to the
+    card before it fails. `pageable_bytes` is what expandable segments could have moved elsewhere, at the very least:
+    the whole pages in holes of other segments, wherever these begin.
     """
 
     request_bytes: int
     total_bytes: int
     largest_bytes: int
+    returnable_bytes: int
     pageable_bytes: int
 
     @property
     def are_too_small(self) -> bool:
         """Whether together they would do, and none does: that is fragmentation."""
         return self.largest_bytes < self.request_bytes <= self.total_bytes
+
+    @property
+    def can_be_put_together(self) -> bool:
+        """Whether expandable segments would have served the request from these pieces."""
+        return self.pageable_bytes >= self.request_bytes
 
 
 def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]) -> Pieces:
@@ -42,11 +49,13 @@ def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]
     True
     """
     place = Place(stream, pool, request_bytes <= SMALL_POOL_BYTES)
+    holes = list(holes)
     sizes = [(hole.size, hole.is_expandable) for hole in holes if hole.place == place]
     return Pieces(
         request_bytes=request_bytes,
         total_bytes=sum(size for size, _ in sizes),
         largest_bytes=max((size for size, _ in sizes), default=0),
+        returnable_bytes=sum(hole.size for hole in holes if hole.is_whole),
         # A hole that begins within a page loses up to a page at its two ends together.
         pageable_bytes=sum(
             max(0, size // _PAGE_BYTES - 1) * _PAGE_BYTES for size, is_expandable in sizes if not is_expandable
@@ -76,9 +85,7 @@ def why_it_failed(pieces: Pieces, free_bytes: int) -> str:
             "cause, the program needs more than there is."
         )
     if pieces.pageable_bytes + free_bytes >= pieces.request_bytes:
-        return (
-            f"{what} This is fragmentation: together they would do. {_SETTING} can put them together; rehearse with it."
-        )
+        return f"{what} This is fragmentation: together they would do. {EXPANDABLE} can put them together; rehearse with it."
     return (
         f"{what} This is fragmentation: together they would do. The pieces are too small for expandable segments "
         f"to help for certain (these move whole pages of {format_bytes(_PAGE_BYTES)}); allocating the largest tensors "
