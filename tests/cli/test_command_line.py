@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -60,15 +61,27 @@ def test_an_error_becomes_a_sentence_and_a_code(
     assert ("Traceback" in seen.err) == (code == 70)
 
 
-def test_the_options_of_run_are_these() -> None:
-    text = subprocess.run(
-        [sys.executable, "-m", "dryfit", "run", "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    options = {word.strip(",[]") for word in text.split() if word.startswith("--")}
-    assert options == {
+OPTIONS = {
+    "run": {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
-        "--allow-network", "--skip-weights", "--no-values", "--quiet", "--json", "--output",
-    }  # fmt: skip
+        "--allow-network", "--skip-weights", "--no-values", "--quiet", "--json", "--output", "--report", "--record",
+    },
+    "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
+    "cards": {"--help", "--json"},
+    "doctor": {"--help", "--json"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_the_options_of_a_verb_are_these(verb: str) -> None:
+    text = subprocess.run(
+        [sys.executable, "-m", "dryfit", verb, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert set(re.findall(r"^  (?:-\w(?: [A-Z]+)?, )?(--[\w-]+)", text, re.MULTILINE)) == OPTIONS[verb]
+
+
+def test_the_verbs_are_these() -> None:
+    assert {verb.NAME for verb in cli._VERBS} == set(OPTIONS)
 
 
 def test_the_doctor_finds_nothing_wrong_here(capsys: pytest.CaptureFixture[str]) -> None:

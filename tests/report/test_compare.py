@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_longer_sequence_is_no_larger_batch() -> None:
 def test_what_goes_with_the_batch_is_said_by_owner() -> None:
     text = printed(COMPARISONS["compare-batches"])
     assert text.startswith("PEAK 6.27 GiB -> 11.36 GiB allocated by tensors: 5.09 GiB more, +81%\n")
-    assert "one more takes 651.01 MiB at the peak, and 1.19 GiB are there whatever the batch." in text
+    assert "each further sample takes 651.01 MiB at the peak, and 1.19 GiB are there whatever the batch." in text
     assert "What goes with the batch: saved activation 3.55 GiB -> 7.10 GiB, temporary 1.54 GiB -> 3.07 GiB" in text
 
 
@@ -154,6 +155,29 @@ def test_what_only_the_end_of_a_list_hides_is_no_change() -> None:
     assert set(changed(with_tensors(90, 50, 8), with_tensors(90, 50))) == set()
     assert set(changed(with_tensors(90, 50, 8), with_tensors(90))) == set()
     assert set(changed(with_tensors(90, 50, 8), with_tensors(50))) == {"w90"}
+
+
+def test_tensors_of_one_line_are_compared_size_by_size() -> None:
+    def of_sizes(*sizes: int) -> Footprint:
+        tensors = tuple(
+            TensorBytes(index=n, owner="temporary", size_bytes=size * MIB, requested_bytes=0, file="m.py", line=4)
+            for n, size in enumerate(sizes)
+        )
+        return dataclasses.replace(footprints.gpt2(), tensors=tensors)
+
+    found = compare(of_sizes(64, 32, 32), of_sizes(128, 64, 64)).tensors
+    sizes = [(one.before_count, one.before_bytes // MIB, one.after_count, one.after_bytes // MIB) for one in found]
+    assert sizes == [(1, 64, 1, 128), (2, 32, 2, 64)]
+    text = printed(compare(of_sizes(64, 32, 32), of_sizes(128, 64, 64)))
+    assert re.search(r"64\.00 MiB +128\.00 MiB  temporary +m\.py:4$", text, re.MULTILINE)
+    assert re.search(r"2\+ x 32\.00 MiB  2\+ x 64\.00 MiB  temporary +m\.py:4$", text, re.MULTILINE)
+
+
+def test_peaks_of_two_kinds_make_a_rough_line() -> None:
+    other = footprints.gpt2(16)
+    other = dataclasses.replace(other, peak=dataclasses.replace(other.peak, phase="loss"))
+    text = printed(compare(footprints.gpt2(8), other))
+    assert "The peaks are of two kinds, backward and loss: the line is a rough one." in text
 
 
 def test_lists_of_everything_hide_nothing() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
 from typing import Any
 
 from dryfit.analyse.footprint import Footprint, LineBytes, ModuleBytes, OwnerChange, TensorBytes
 from dryfit.analyse.holdings import changes
 from dryfit.analyse.plain import to_plain
+from dryfit.analyse.same_lines import Place, matched_lines
 from dryfit.recording.model import ACTIVATION, INPUT, REMAINDER, TEMPORARY
 
 SCHEMA_VERSION = 1
@@ -60,8 +62,9 @@ class LineChange:
 class TensorChange:
     """Tensors of one name, or of one owner, dtype, module and line, among the largest that each footprint lists.
 
-    Bytes and shapes are those of the largest one of them; 0 and None on a side that lists none. `*_count` are those
-    listed; `may_be_more` says that one of them is as small as its list's last, and so others of them may not be listed.
+    Of those that are known by the same, the largest of the one are compared with the largest of the other, and so on;
+    bytes and shapes are those of one tensor, 0 and None on a side that lists none. `*_count` are those listed;
+    `may_be_more` says that one of them is as small as its list's last, and so others of them may not be listed.
     What only a list's end hides is no change.
     """
 
@@ -70,6 +73,7 @@ class TensorChange:
     module: str
     dtype: str
     file: str
+    line: int
     before_shape: tuple[int, ...] | None
     after_shape: tuple[int, ...] | None
     before_count: int
@@ -121,7 +125,7 @@ def compare(a: Footprint, b: Footprint) -> Comparison:
     Modules are matched by their path, lines by file, function and number, and where the numbers moved by their order
     in the function; tensors by name, or by owner, dtype, module and line.
     """
-    line_pairs = _matched_lines(a.lines, b.lines)
+    line_pairs = matched_lines(a.lines, b.lines)
     return Comparison(
         before=_side(a),
         after=_side(b),
@@ -175,57 +179,8 @@ def _by_path(root: ModuleBytes) -> dict[str, ModuleBytes]:
     return found
 
 
-_Place = tuple[str, int]
-
-
-def _matched_lines(a: Iterable[LineBytes], b: Iterable[LineBytes]) -> dict[_Place, _Place]:
-    """By place in b (file, line): its place in a."""
-    before, after = _by_function(a), _by_function(b)
-    renamed = _renamed_files({file for file, _ in before}, {file for file, _ in after})
-    found = {}
-    for (file, function), lines in after.items():
-        old_file = renamed.get(file, file)
-        for old_line, line in _matched_numbers(before.get((old_file, function), ()), lines):
-            found[file, line] = old_file, old_line
-    return found
-
-
-def _by_function(lines: Iterable[LineBytes]) -> Mapping[tuple[str, str], list[int]]:
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for line in lines:
-        found[line.file, line.function].append(line.line)
-    return found
-
-
-def _renamed_files(before: set[str], after: set[str]) -> dict[str, str]:
-    """Files that are in one of the two only, by their last part: of a program that was copied to another folder."""
-    old, new = (
-        {file: file.rpartition("/")[2] for file in files} for files in (sorted(before - after), sorted(after - before))
-    )
-    times = Counter([*old.values()]), Counter([*new.values()])
-    by_name = {name: file for file, name in old.items() if times[0][name] == 1}
-    return {file: by_name[name] for file, name in new.items() if name in by_name and times[1][name] == 1}
-
-
-def _matched_numbers(before: Iterable[int], after: Iterable[int]) -> list[tuple[int, int]]:
-    """Pairs of line numbers of one function: most have moved by the same count, the rest by others.
-
-    >>> _matched_numbers([3, 5, 9], [4, 6, 12])
-    [(3, 4), (5, 6), (9, 12)]
-    """
-    old, new, pairs = set(before), set(after), []
-    while old and new:
-        shifts = Counter(second - first for first in old for second in new)
-        shift = max(shifts, key=lambda one: (shifts[one], -abs(one)))
-        moved = [(first, first + shift) for first in sorted(old) if first + shift in new]
-        pairs += moved
-        old -= {first for first, _ in moved}
-        new -= {second for _, second in moved}
-    return sorted(pairs)
-
-
 def _line_changes(
-    a: Iterable[LineBytes], b: Iterable[LineBytes], pairs: Mapping[_Place, _Place]
+    a: Iterable[LineBytes], b: Iterable[LineBytes], pairs: Mapping[Place, Place]
 ) -> tuple[LineChange, ...]:
     before = {(line.file, line.line, line.function): line for line in a}
     found = []
@@ -258,7 +213,7 @@ def _line_changes(
 _Likeness = tuple[object, ...]
 
 
-def _alike(tensors: Iterable[TensorBytes], pairs: Mapping[_Place, _Place]) -> Mapping[_Likeness, list[TensorBytes]]:
+def _alike(tensors: Iterable[TensorBytes], pairs: Mapping[Place, Place]) -> Mapping[_Likeness, list[TensorBytes]]:
     """Tensors by what they are known by; the largest of each first. Places are those of the first footprint."""
     found: dict[_Likeness, list[TensorBytes]] = defaultdict(list)
     for tensor in tensors:
@@ -273,35 +228,46 @@ def _alike(tensors: Iterable[TensorBytes], pairs: Mapping[_Place, _Place]) -> Ma
     return found
 
 
-def _tensor_changes(a: Footprint, b: Footprint, pairs: Mapping[_Place, _Place]) -> tuple[TensorChange, ...]:
+def _tensor_changes(a: Footprint, b: Footprint, pairs: Mapping[Place, Place]) -> tuple[TensorChange, ...]:
     before, after = _alike(a.tensors, {}), _alike(b.tensors, pairs)
     unlisted = _largest_unlisted(a), _largest_unlisted(b)
     found = []
     for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key, []), after.get(key, [])
-        one = (new or old)[0]
-        change = TensorChange(
-            owner=one.owner,
-            name=one.name,
-            module=one.module,
-            dtype=one.dtype,
-            file=one.file,
-            before_shape=old[0].shape if old else None,
-            after_shape=new[0].shape if new else None,
-            before_count=len(old),
-            after_count=len(new),
-            before_bytes=old[0].size_bytes if old else 0,
-            after_bytes=new[0].size_bytes if new else 0,
-            may_be_more=any(
-                tensor.size_bytes <= most
-                for tensors, most in zip((old, new), unlisted, strict=True)
-                for tensor in tensors
-            ),
-        )
-        both_listed = old and new and old[0].size_bytes != new[0].size_bytes
-        if both_listed or len(old) == len(new) or one.size_bytes > unlisted[len(new) < len(old)]:
-            found.append(change)
+        nothing: list[TensorBytes] = []
+        sizes = _by_size(before.get(key, nothing)), _by_size(after.get(key, nothing))
+        for old, new in zip_longest(*sizes, fillvalue=nothing):
+            change = _tensor_change(old, new, unlisted)
+            both_listed = old and new and change.before_bytes != change.after_bytes
+            largest = max(change.before_bytes, change.after_bytes)
+            if both_listed or len(old) == len(new) or largest > unlisted[len(new) < len(old)]:
+                found.append(change)
     return tuple(sorted(found, key=_weight, reverse=True))
+
+
+def _by_size(tensors: Iterable[TensorBytes]) -> list[list[TensorBytes]]:
+    """Tensors of one size together, the largest first, as they come."""
+    return [list(group) for _, group in groupby(tensors, key=lambda one: one.size_bytes)]
+
+
+def _tensor_change(old: list[TensorBytes], new: list[TensorBytes], unlisted: tuple[int, int]) -> TensorChange:
+    one = (new or old)[0]
+    return TensorChange(
+        owner=one.owner,
+        name=one.name,
+        module=one.module,
+        dtype=one.dtype,
+        file=one.file,
+        line=one.line,
+        before_shape=old[0].shape if old else None,
+        after_shape=new[0].shape if new else None,
+        before_count=len(old),
+        after_count=len(new),
+        before_bytes=old[0].size_bytes if old else 0,
+        after_bytes=new[0].size_bytes if new else 0,
+        may_be_more=any(
+            tensors and tensors[0].size_bytes <= most for tensors, most in zip((old, new), unlisted, strict=True)
+        ),
+    )
 
 
 def _weight(change: TensorChange) -> int:
@@ -315,7 +281,7 @@ def _largest_unlisted(footprint: Footprint) -> int:
     return min((tensor.size_bytes for tensor in footprint.tensors), default=footprint.peak.allocated_bytes)
 
 
-def _batch(a: Footprint, b: Footprint, pairs: Mapping[_Place, _Place]) -> Batch | None:
+def _batch(a: Footprint, b: Footprint, pairs: Mapping[Place, Place]) -> Batch | None:
     sizes = _batch_sizes(a.tensors, b.tensors, pairs)
     if sizes is None:
         return None
@@ -330,7 +296,7 @@ def _batch(a: Footprint, b: Footprint, pairs: Mapping[_Place, _Place]) -> Batch 
 
 
 def _batch_sizes(
-    a: Iterable[TensorBytes], b: Iterable[TensorBytes], pairs: Mapping[_Place, _Place]
+    a: Iterable[TensorBytes], b: Iterable[TensorBytes], pairs: Mapping[Place, Place]
 ) -> tuple[int, int] | None:
     """The first dimensions that most bytes of the tensors of a batch have in each; None where they are the same.
 

@@ -77,9 +77,9 @@ def _report(arguments: argparse.Namespace, as_text: bool) -> None:
 
         _write(arguments.html, lambda path: write_page(analysis, path))
     if arguments.snapshot is not None:
-        from dryfit.recording.export import write_snapshot
+        from dryfit.recording.to_torch import save_snapshot
 
-        _write(arguments.snapshot, lambda path: write_snapshot(analysis.recording, path))
+        _write(arguments.snapshot, lambda path: save_snapshot(analysis.recording, path))
     if arguments.perfetto is not None:
         from dryfit.report.perfetto import to_perfetto
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.analyse.compare import Batch, Comparison, LineChange, ModuleChange, Side, TensorChange
-from dryfit.recording.model import ACTIVATION, INPUT, TEMPORARY
+from dryfit.recording.model import ACTIVATION, INPUT, REMAINDER, TEMPORARY
 from dryfit.report.alike import same_in_each
-from dryfit.report.footprint import moment
+from dryfit.report.footprint import OUTSIDE_MODULES, moment
 from dryfit.report.places import place_of, source_of
 from dryfit.report.terminal import open_console, sentence, table
 from dryfit.units import format_bytes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 8
+_OF_NO_OTHER_KIND = (INPUT, ACTIVATION, TEMPORARY, REMAINDER)
 _FIRST, _SECOND = "A", "B"
 _SIZES = (_FIRST, _SECOND, "change", "tensor in A", "in B")
 
@@ -56,11 +57,14 @@ def change_line(comparison: Comparison) -> str:
 
 def batch_lines(comparison: Comparison, batch: Batch) -> list[str]:
     """What the batch has to do with it, in sentences."""
+    each, fixed = format_bytes(batch.bytes_per_sample), format_bytes(max(0, batch.empty_batch_bytes))
     lines = [
-        f"The batch is {batch.before} in A and {batch.after} in B. On a straight line through the two, one more takes "
-        f"{format_bytes(batch.bytes_per_sample)} at the peak, and {format_bytes(max(0, batch.empty_batch_bytes))} are "
-        "there whatever the batch."
+        f"The batch is {batch.before} in A and {batch.after} in B. On a straight line through the two, each further "
+        f"sample takes {each} at the peak, and {fixed} are there whatever the batch."
     ]
+    phases = comparison.before.phase, comparison.after.phase
+    if phases[0] != phases[1]:
+        lines[0] += f" The peaks are of two kinds, {phases[0]} and {phases[1]}: the line is a rough one."
     grown = [
         f"{change.owner} {format_bytes(change.before_bytes)} -> {format_bytes(change.after_bytes)}"
         for change in sorted(comparison.owners, key=lambda one: one.before_bytes - one.after_bytes)
@@ -71,7 +75,7 @@ def batch_lines(comparison: Comparison, batch: Batch) -> list[str]:
     others = [
         change.owner
         for change in comparison.owners
-        if change.after_bytes != change.before_bytes and change.owner not in (INPUT, ACTIVATION, TEMPORARY)
+        if change.after_bytes != change.before_bytes and change.owner not in _OF_NO_OTHER_KIND
     ]
     if others:
         lines.append(f"Not of the batch by its kind, and changed too: {', '.join(others)}.")
@@ -117,7 +121,7 @@ def _modules(console: Console, comparison: Comparison) -> None:
     rows = []
     for (path, kind), members in families.items():
         sizes = sum(one.own_before_bytes for one in members), sum(one.own_after_bytes for one in members)
-        name = (f"{path} ({len(members)})" if len(members) > 1 else members[0].path) or "(outside the modules)"
+        name = (f"{path} ({len(members)})" if len(members) > 1 else members[0].path) or OUTSIDE_MODULES
         rows.append((sizes[0] - sizes[1], (*_figures(*sizes), name, kind)))
     rows.sort(key=lambda row: -abs(row[0]))
     head = (_FIRST, _SECOND, "change", "module, without those inside it", "class")
@@ -144,14 +148,13 @@ def _tensors(console: Console, comparison: Comparison) -> None:
     families: dict[tuple[object, ...], list[TensorChange]] = defaultdict(list)
     for change in comparison.tensors:
         if (change.before_bytes, change.before_count) != (change.after_bytes, change.after_count):
-            name = same_in_each(change.name or change.module)
             sizes, shapes = (change.before_bytes, change.after_bytes), (change.before_shape, change.after_shape)
-            families[change.owner, name, change.dtype, sizes, shapes].append(change)
+            families[change.owner, same_in_each(_whose(change)), change.dtype, sizes, shapes].append(change)
     rows = []
     for members in families.values():
         one = members[0]
-        names = {each.name or each.module for each in members}
-        name = names.pop() if len(names) == 1 else same_in_each(one.name or one.module)
+        names = {_whose(each) for each in members}
+        name = names.pop() if len(names) == 1 else same_in_each(_whose(one))
         before = sum(each.before_count for each in members)
         after = sum(each.after_count for each in members)
         weight = abs(one.after_bytes * after - one.before_bytes * before)
@@ -159,8 +162,12 @@ def _tensors(console: Console, comparison: Comparison) -> None:
         both = _times(before, plus, one.before_bytes), _times(after, plus, one.after_bytes)
         rows.append((weight, (*both, one.owner, _shapes(one), name)))
     rows.sort(key=lambda row: -row[0])
-    head = ("tensor in A", "in B", "owner", "shape", "name or module")
+    head = ("tensor in A", "in B", "owner", "shape", "name or place")
     _print_changed(console, head, [row for _, row in rows])
+
+
+def _whose(change: TensorChange) -> str:
+    return change.name or change.module or place_of(change.file, change.line)
 
 
 def _times(count: int, plus: str, size_bytes: int) -> str:

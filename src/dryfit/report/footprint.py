@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_MODULES, _MOST_LINES, _MOST_TENSORS, _MOST_STEPS = 9, 6, 6, 6
 _LEAST_SHARE_OF_A_MODULE = 0.02
+OUTSIDE_MODULES = "(outside the modules)"
 _OWNER_STYLES = {
     PARAMETER: "blue", GRADIENT: "magenta", OPTIMIZER_STATE: "cyan", AUTOCAST_COPY: "bright_blue",
     BUFFER: "bright_blue", INPUT: "green", ACTIVATION: "yellow", TEMPORARY: "bright_yellow",
@@ -152,6 +153,9 @@ def _modules(console: Console, footprint: Footprint) -> None:
         (format_bytes(row.size_bytes), share_of(row.size_bytes, total), "  " * row.depth + row.name, row.kind)
         for row in found
     ]
+    own = footprint.modules.own_bytes
+    if rows and own >= total * _LEAST_SHARE_OF_A_MODULE:
+        rows.append((format_bytes(own), share_of(own, total), OUTSIDE_MODULES, ""))
     table(console, ("bytes", "share", "module", "class"), rows, right={0, 1})
 
 
@@ -197,6 +201,8 @@ def _tensor_row(group: Sequence[TensorBytes], smallest_bytes: int) -> tuple[str,
 
 
 def _life(tensor: TensorBytes) -> str:
+    if tensor.begin and tensor.begin == tensor.end:
+        return f"within {tensor.begin}"
     if tensor.begin and tensor.end:
         return f"{tensor.begin} to {tensor.end}"
     return f"since {tensor.begin}" if tensor.begin.startswith(("step", SETUP)) else tensor.begin

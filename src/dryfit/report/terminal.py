@@ -64,21 +64,24 @@ def table(
     bar_styles: Sequence[str] = (),
     wrap_last: bool = False,
 ) -> None:
-    """Print a blank line, a bold head and the rows, or nothing if there are no rows.
+    """Print a blank line, a bold head and the rows, or nothing if there are no rows; empty columns are left out.
 
     With `bar_styles`, one a row, the last column is a bar in that style. With `wrap_last`, the last column is not cut
     on a terminal, but goes on in the next line.
     """
     if not rows:
         return
-    first, *lines = aligned([head, *[[plain(cell) for cell in row] for row in rows]], right=right)
+    used = [column for column in range(len(head)) if any(row[column] for row in rows)]
+    rows = [[plain(row[column]) for column in used] for row in rows]
+    right = [place for place, column in enumerate(used) if column in right]
+    first, *lines = aligned([[head[column] for column in used], *rows], right=right)
     console.print()
     say(console, first, style="bold")
     for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
         if bar_styles:
             say(console, line, tail_style=bar_styles[number], tail=len(row[-1]))
         elif wrap_last and is_screen(console):
-            for part in _wrapped(line, len(line) - len(plain(row[-1])), console.width):
+            for part in _wrapped(line, len(line) - len(row[-1]), console.width):
                 say(console, part)
         else:
             say(console, line)
@@ -89,7 +92,9 @@ def _wrapped(line: str, start: int, width: int) -> list[str]:
     import textwrap
 
     indent = " " * (start if width - start >= _NARROWEST // 2 else 4)
-    return textwrap.wrap(line[start:], max(width, _NARROWEST), initial_indent=line[:start], subsequent_indent=indent)
+    room = max(width, _NARROWEST)
+    parts = textwrap.wrap(line[start:], room, initial_indent=line[:start], subsequent_indent=indent)
+    return parts or [line.rstrip()]
 
 
 def bar(console: Console, share: float, width: int = 24) -> str:
