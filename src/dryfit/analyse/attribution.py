@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dryfit.analyse.autocast_copies import mark_autocast_copies
@@ -11,6 +12,7 @@ from dryfit.analyse.lines import lines_of
 from dryfit.analyse.logits import logits_and_loss
 from dryfit.analyse.owners import GRADIENT, Evidence, owners_of
 from dryfit.analyse.phases_from_stacks import marks_of
+from dryfit.analyse.replaced_parameters import follow_replacements
 from dryfit.analyse.snapshot_owners import refine_by_stacks
 from dryfit.analyse.stack_facts import facts_of, modules_of
 from dryfit.analyse.stretches import stretches_of
@@ -57,7 +59,7 @@ def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attri
         stretches=stretches_of(trace.events, marks),
         facts=facts_of(stacks),
         labels=best_labels(trace.labels),
-        workspaces=frozenset(recording.workspaces),
+        workspaces=_sizes_by_address(recording.workspaces),
         event_count=len(trace.events),
     )
     module_of_stack, modules = modules_of(stacks)
@@ -69,6 +71,8 @@ def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attri
     tensors = shapes_by_modules(lifetimes, module_of, modules, sizes_of_outputs(recording.modules))
     if recording.source == "snapshot":
         tensors.update(refine_by_stacks(owners, trace.events, evidence))
+    made_at, freed_at = evidence.by_event()
+    follow_replacements(owners, made_at, freed_at, evidence)
     outputs = {output.path: output for output in recording.modules}
     copies = mark_autocast_copies(owners, module_of, modules, outputs, evidence)
     labelled = _labelled(owners, evidence)
@@ -76,7 +80,7 @@ def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attri
     tensors.update(labelled)
 
     flags = logits_and_loss(marks, module_of, evidence)
-    place_backward(owners, module_of, line_of, lines, flags, evidence)
+    place_backward(owners, module_of, line_of, lines, flags, made_at, freed_at, evidence)
     _place_labelled(labelled, module_of, modules, line_of)
     return Attribution(
         owner=owners,
@@ -87,6 +91,13 @@ def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attri
         is_logits_or_loss=flags,
         tensor=tensors,
     )
+
+
+def _sizes_by_address(workspaces: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
+    sizes: dict[int, frozenset[int]] = {}
+    for address, size in workspaces:
+        sizes[address] = sizes.get(address, frozenset()) | {size}
+    return sizes
 
 
 def _labelled(owners: array[int], evidence: Evidence) -> dict[int, Label]:

@@ -24,11 +24,12 @@ def place_backward(
     line_of: array[int],
     lines: Sequence[tuple[str, int, str]],
     is_logits_or_loss: bytearray,
+    made_at: array[int],
+    freed_at: array[int],
     evidence: Evidence,
 ) -> None:
     """Fill in module, line and whether it is of the loss, for what autograd's engine allocated."""
     lifetimes, stretches = evidence.lifetimes, evidence.stretches
-    made_at, freed_at = _by_event(evidence)
     is_of_program = [rank_of(file) == Rank.PROGRAM if file else False for file, _, _ in lines]
     for stretch in stretches.all:
         if stretch.phase != BACKWARD:
@@ -44,19 +45,6 @@ def place_backward(
             if evidence.facts[lifetimes.stack[made]] & facts.IN_MODULE:
                 continue
             module_of[made] = module_of[made] or module_of[saved]
-            is_logits_or_loss[made] = is_logits_or_loss[saved]
+            is_logits_or_loss[made] |= is_logits_or_loss[saved]
             if not is_of_program[line_of[made]]:
                 line_of[made] = line_of[saved]
-
-
-def _by_event(evidence: Evidence) -> tuple[array[int], array[int]]:
-    """By event: the allocation it made, and the one it freed; -1 for none."""
-    made_at = array("i", [-1]) * evidence.event_count
-    freed_at = array("i", [-1]) * evidence.event_count
-    count = evidence.event_count
-    for index, (begin, end) in enumerate(zip(evidence.lifetimes.begin, evidence.lifetimes.end, strict=True)):
-        if begin >= 0:
-            made_at[begin] = index
-        if 0 <= end < count:
-            freed_at[end] = index
-    return made_at, freed_at

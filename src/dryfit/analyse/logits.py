@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dryfit.analyse import stack_facts as facts
 from dryfit.analyse.owners import Evidence
-from dryfit.recording.model import EVALUATION, FORWARD, LOSS, Mark
+from dryfit.recording.model import BACKWARD, EVALUATION, FORWARD, LOSS, Mark
 
 # Logits are made shortly before the loss; their copies in another precision have half or twice the bytes, and
 # a shift by one position makes them a little smaller.
@@ -18,11 +18,12 @@ _SMALLEST_BYTES = 1024
 
 
 def logits_and_loss(marks: Sequence[Mark], module_of: array[int], evidence: Evidence) -> bytearray:
-    """By allocation: 1 where it is the logits, or made by the loss from them, else 0. Not yet for backward's."""
+    """By allocation: 1 where it is the logits, or made by the loss, else 0; not yet for what autograd's engine makes."""
     lifetimes, stretches = evidence.lifetimes, evidence.stretches
     is_loss_phase = _is_loss_phase(marks, evidence.event_count)
     computes_loss = bytearray(1 if bits & facts.COMPUTES_LOSS else 0 for bits in evidence.facts)
     computes = [stretch.phase in (FORWARD, EVALUATION) for stretch in stretches.all]
+    works_on_batch = [stretch.phase in (FORWARD, EVALUATION, BACKWARD) for stretch in stretches.all]
     flags = bytearray(len(lifetimes))
     first_of_pass: dict[int, int] = {}
     largest_of_pass: dict[int, int] = {}
@@ -31,8 +32,10 @@ def logits_and_loss(marks: Sequence[Mark], module_of: array[int], evidence: Evid
     ):
         if begin >= 0 and (computes_loss[stack] or is_loss_phase[begin]):
             place = stretches.of_event[begin]
+            if not works_on_batch[place]:
+                continue
+            flags[index] = 1
             if computes[place]:
-                flags[index] = 1
                 first_of_pass.setdefault(place, index)
                 largest_of_pass[place] = max(size, largest_of_pass.get(place, 0))
     for place, first in first_of_pass.items():

@@ -41,14 +41,28 @@ _COMPUTES = (model.FORWARD, model.EVALUATION, model.BACKWARD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that owners are found from. `facts` are by stack; `labels` by event, each allocation's best one."""
+    """All that owners are found from.
+
+    `facts` are by stack; `labels` by event, each allocation's best one; `workspaces` are sizes in bytes by address.
+    """
 
     lifetimes: Lifetimes
     stretches: Stretches
     facts: array[int]
     labels: Mapping[int, Label]
-    workspaces: frozenset[tuple[int, int]]
+    workspaces: Mapping[int, frozenset[int]]
     event_count: int
+
+    def by_event(self) -> tuple[array[int], array[int]]:
+        """By event: the allocation it made, and the one it freed; -1 for none."""
+        made_at = array("i", [-1]) * self.event_count
+        freed_at = array("i", [-1]) * self.event_count
+        for index, (begin, end) in enumerate(zip(self.lifetimes.begin, self.lifetimes.end, strict=True)):
+            if begin >= 0:
+                made_at[begin] = index
+            if 0 <= end < self.event_count:
+                freed_at[end] = index
+        return made_at, freed_at
 
     @property
     def has_labels(self) -> bool:
@@ -78,7 +92,7 @@ def owners_of(evidence: Evidence) -> array[int]:
             if owner is not None:
                 owners[index] = owner
                 continue
-        if bits & facts.IS_WORKSPACE or (address, size) in evidence.workspaces:
+        if bits & facts.IS_WORKSPACE or (address in evidence.workspaces and rules.is_workspace(address, size, end)):
             owner = WORKSPACE
         elif bits & facts.COMMUNICATES:
             owner = COMMUNICATION
@@ -108,9 +122,15 @@ class _Rules:
 
     def __init__(self, evidence: Evidence) -> None:
         self._never = evidence.event_count
+        self._workspaces = evidence.workspaces
         computing = [stretch.begin for stretch in evidence.stretches.all if stretch.phase in _COMPUTES]
         self._computing = computing
         self._ranks = {name: place for place, name in enumerate(model.OWNERS)}
+
+    def is_workspace(self, address: int, size: int, end: int) -> bool:
+        """Whether a library was given just this; or, for good, a part of it, as cuBLASLt is of cuBLAS's workspace."""
+        given = self._workspaces[address]
+        return size in given or (end == self._never and size >= min(given))
 
     def labelled(self, label: Label, stretch: Stretch, bits: int) -> int | None:
         """The label's owner, or None for an input that a model made: another's output, or a loss's logits."""

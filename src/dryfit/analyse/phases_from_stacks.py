@@ -52,6 +52,7 @@ def phases_from_stacks(trace: DeviceTrace, stacks: Stacks) -> tuple[Mark, ...]:
     >>> events, stacks = Events(), Stacks()
     >>> for file, name in (("train.py", "main"), ("net.py", "forward"), ("torch/optim/adam.py", "step")):
     ...     events.kind.append(ALLOC)
+    ...     events.address.append(512 * len(events))
     ...     events.stack.append(stacks.add([Frame(file, name, 1)]))
     >>> [(mark.step, mark.phase) for mark in phases_from_stacks(DeviceTrace(device=0, events=events), stacks)]
     [(0, 'setup'), (1, 'forward'), (1, 'optimizer step')]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from dryfit.analyse import stack_facts as facts
+from dryfit.analyse.held_before import name_held_before
 from dryfit.analyse.owners import (
     ACTIVATION,
     AUTOCAST_COPY,
@@ -27,6 +28,7 @@ HELD_BEFORE = "held since before the recording began"
 # cuBLAS's workspace as PyTorch sets it: 4096 KiB x 2 + 16 KiB x 8, and 32 MiB on Hopper and later
 # (`getChosenWorkspaceSize` in aten/src/ATen/cuda/CublasHandlePool.cpp).
 _CUBLAS_WORKSPACES_BYTES = (8_519_680, 33_554_432)
+_LIBRARIES = 2  # cuBLAS and cuBLASLt
 _MAY_BE_KEPT = (ACTIVATION, TEMPORARY, UNKNOWN, BUFFER, INPUT)
 
 
@@ -40,32 +42,47 @@ def refine_by_stacks(owners: array[int], events: Events, evidence: Evidence) -> 
     """
     lifetimes, never = evidence.lifetimes, evidence.event_count
     bits_of = evidence.facts
-    labels: dict[int, Label] = {}
+    workspaces = _workspaces(evidence)
     for index, (begin, end, stack, size) in enumerate(
         zip(lifetimes.begin, lifetimes.end, lifetimes.stack, lifetimes.requested_bytes, strict=True)
     ):
         bits = bits_of[stack]
         freed_by = bits_of[events.stack[end]] if BEFORE < end < never else 0
         if begin == BEFORE:
-            owners[index] = _of_before(bits, freed_by, size)
-            if owners[index] == UNKNOWN:
-                labels[index] = Label(BEFORE, model.UNKNOWN, HELD_BEFORE)
+            owners[index] = _of_before(bits, freed_by, index in workspaces)
         elif freed_by & facts.ZEROES_GRADIENTS:
             owners[index] = GRADIENT
         elif end == never and owners[index] in _MAY_BE_KEPT:
             stretch = evidence.stretches.all[evidence.stretches.of_event[begin]]
             if stretch.phase == model.SETUP and bits & (facts.IN_CONSTRUCTOR | facts.MAKES_PARAMETERS):
                 owners[index] = PARAMETER
-            elif size in _CUBLAS_WORKSPACES_BYTES and stretch.phase != model.SETUP:
+            elif index in workspaces and stretch.phase != model.SETUP:
                 owners[index] = WORKSPACE
+    name_held_before(owners, events, evidence)
     _mark_casts_of_weights(owners, evidence)
-    return labels
+    return {
+        index: Label(BEFORE, model.UNKNOWN, HELD_BEFORE)
+        for index, begin in enumerate(lifetimes.begin)
+        if begin == BEFORE and owners[index] == UNKNOWN
+    }
 
 
-def _of_before(bits: int, freed_by: int, size: int) -> int:
+def _workspaces(evidence: Evidence) -> set[int]:
+    """What has the size of cuBLAS's workspace and is never freed: at most one for each of its libraries and stream."""
+    lifetimes = evidence.lifetimes
+    found: dict[int, list[int]] = {}
+    for index, (size, stream, end) in enumerate(
+        zip(lifetimes.requested_bytes, lifetimes.stream, lifetimes.end, strict=True)
+    ):
+        if size in _CUBLAS_WORKSPACES_BYTES and end == evidence.event_count:
+            found.setdefault(stream, []).append(index)
+    return {index for indexes in found.values() if len(indexes) <= _LIBRARIES * 2 for index in indexes}
+
+
+def _of_before(bits: int, freed_by: int, is_workspace: bool) -> int:
     if freed_by & facts.ZEROES_GRADIENTS:
         return GRADIENT
-    if bits & facts.IS_WORKSPACE or (size in _CUBLAS_WORKSPACES_BYTES and not freed_by):
+    if bits & facts.IS_WORKSPACE or is_workspace:
         return WORKSPACE
     if bits & facts.IN_OPTIMIZER:
         return STATE

@@ -70,6 +70,7 @@ _RULES = (
     _rule(r"(?:^|/)torch/nn/modules/loss\.py$", r"", COMPUTES_LOSS),
     _rule(r"(?:^|/)(?:transformers|trl|liger_kernel|unsloth)/", r"(?i)loss|cross_entropy|^selective_log_softmax$",
           COMPUTES_LOSS),
+    _rule(r"(?:^|/)(?:trl|liger_kernel|unsloth)/.*(?:loss|cross_entropy|logprob)[^/]*\.py$", r"", COMPUTES_LOSS),
     _rule(r"(?:^|/)torch/utils/data/", r"", LOADS_DATA),
     _rule(r"(?:^|/)accelerate/", r"^send_to_device$", LOADS_DATA),
     _rule(r"(?:^|/)torch/nn/utils/clip_grad\.py$", r"", CLIPS_GRADIENTS),

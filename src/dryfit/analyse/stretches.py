@@ -19,7 +19,6 @@ from dryfit.recording.model import (
     Mark,
 )
 
-
 # What may come in the middle of a stretch: optimizers that step inside backward, zero_grad between model and backward.
 _INSIDE = ((OPTIMIZER_STEP, BACKWARD), (ZERO_GRAD, FORWARD))
 
