@@ -18,7 +18,7 @@ _SMALLEST_BYTES = 1024
 
 
 def logits_and_loss(marks: Sequence[Mark], module_of: array[int], evidence: Evidence) -> bytearray:
-    """By allocation: 1 where it is the logits, or made by the loss, else 0; not yet for what autograd's engine makes."""
+    """By allocation: 1 where it is the logits, or made by the loss; not yet of what autograd's engine makes."""
     lifetimes, stretches = evidence.lifetimes, evidence.stretches
     is_loss_phase = _is_loss_phase(marks, evidence.event_count)
     computes_loss = bytearray(1 if bits & facts.COMPUTES_LOSS else 0 for bits in evidence.facts)

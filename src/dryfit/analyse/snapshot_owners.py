@@ -37,25 +37,23 @@ def refine_by_stacks(owners: array[int], events: Events, evidence: Evidence) -> 
     allocation, name those that were there before the recording and are nobody's we know.
 
     A gradient is what `zero_grad` frees; a parameter what a constructor or a loader made before the first pass and
-    nobody freed; a workspace what has the size of cuBLAS's and is never freed; a copy for autocast what its cast
-    made in half the size of a parameter.
+    nobody but an optimizer freed, a state if it was an optimizer's constructor; a workspace what has the size of
+    cuBLAS's and is never freed; a copy for autocast what its cast made in half the size of a parameter.
     """
     lifetimes, never = evidence.lifetimes, evidence.event_count
     bits_of = evidence.facts
     workspaces = _workspaces(evidence)
-    for index, (begin, end, stack, size) in enumerate(
-        zip(lifetimes.begin, lifetimes.end, lifetimes.stack, lifetimes.requested_bytes, strict=True)
-    ):
+    for index, (begin, end, stack) in enumerate(zip(lifetimes.begin, lifetimes.end, lifetimes.stack, strict=True)):
         bits = bits_of[stack]
         freed_by = bits_of[events.stack[end]] if BEFORE < end < never else 0
         if begin == BEFORE:
             owners[index] = _of_before(bits, freed_by, index in workspaces)
         elif freed_by & facts.ZEROES_GRADIENTS:
             owners[index] = GRADIENT
-        elif end == never and owners[index] in _MAY_BE_KEPT:
+        elif (end == never or freed_by & facts.IN_OPTIMIZER) and owners[index] in _MAY_BE_KEPT:
             stretch = evidence.stretches.all[evidence.stretches.of_event[begin]]
             if stretch.phase == model.SETUP and bits & (facts.IN_CONSTRUCTOR | facts.MAKES_PARAMETERS):
-                owners[index] = PARAMETER
+                owners[index] = STATE if bits & facts.MAKES_STATE else PARAMETER
             elif index in workspaces and stretch.phase != model.SETUP:
                 owners[index] = WORKSPACE
     name_held_before(owners, events, evidence)
