@@ -1,0 +1,27 @@
+// Elements with text. Recordings hold whatever a program named its things: nothing here ever reads text as HTML.
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name === 'class') element.className = value;
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function swatch(owner) {
+  return make('i', { class: `swatch owner-${owner}`, 'aria-hidden': 'true' });
+}
+
+// A bar of parts, each of an owner, as wide as its share of the whole.
+function ownersBar(parts, whole) {
+  const bar = make('span', { class: 'minibar', 'aria-hidden': 'true' });
+  for (const [owner, bytes] of parts) {
+    const part = make('i', { class: `owner-${owner}` });
+    part.style.width = `${(100 * bytes) / whole}%`;
+    bar.append(part);
+  }
+  return bar;
+}

@@ -1,0 +1,103 @@
+// Puts the page together once its data is unpacked.
+
+async function start() {
+  const data = document.getElementById('data');
+  const trace = readTrace(await unpack(data.textContent));
+  data.remove(); // megabytes of text nobody needs any more
+  const root = document.getElementById('pictures').dataset;
+  const footprint = {
+    peakEvent: Number(root.peakEvent),
+    peakBytes: Number(root.peakBytes),
+    limitBytes: Number(root.limitBytes || 0),
+    limitName: root.limitName || '',
+  };
+  const series = createSeries(trace);
+  const view = createView(trace, footprint.peakEvent);
+  view.setWindow(view.axis.low, view.axis.high);
+  const timeline = createTimeline(trace, series, view, footprint);
+  const blockMap = createBlockMap(trace, series, view);
+  const inspector = createInspector(trace, series, view, footprint);
+  const pictures = [timeline, blockMap];
+  let theme = readTheme(trace.owners);
+
+  function draw(isWindow) {
+    for (const picture of pictures) {
+      if (isWindow) picture.draw(theme);
+      picture.drawOver(theme);
+    }
+    inspector.show();
+  }
+  function drawAll() {
+    theme = readTheme(trace.owners);
+    for (const { chart } of pictures) chart.measure();
+    draw(true);
+  }
+  view.listen(draw);
+  attachActions(trace, series, view, { timeline, blockMap, inspector, footprint });
+  createTree(trace);
+  watchTheme(drawAll);
+  drawAll();
+  new ResizeObserver(() => {
+    for (const { chart } of pictures) chart.measure();
+    draw(true);
+  }).observe(document.getElementById('pictures'));
+}
+
+function attachActions(trace, series, view, { timeline, blockMap, inspector, footprint }) {
+  let peaks = null;
+  const actions = {
+    peak: () => view.moveTo(footprint.peakEvent),
+    reset() {
+      view.point({ cursor: footprint.peakEvent, block: -1, isHeld: false });
+      blockMap.resetAddresses();
+      view.reset();
+    },
+    // The next or the previous highest moment of a phase.
+    phasePeak(direction) {
+      peaks = peaks || phasePeaks(trace, series).map(({ event }) => event);
+      const next = direction > 0 ? peaks.find((event) => event > view.cursor) : peaks.filter((event) => event < view.cursor).pop();
+      if (next !== undefined) view.moveTo(next);
+    },
+    // Through the blocks of the moment, largest first.
+    block(direction) {
+      const blocks = blocksAt(trace, series, view.cursor);
+      const at = blocks.indexOf(view.block);
+      if (blocks.length) view.moveTo(view.cursor, blocks[Math.min(Math.max(at + direction, 0), blocks.length - 1)]);
+    },
+    say: inspector.say,
+  };
+  attachPointer(timeline, view, null);
+  attachPointer(blockMap, view, blockMap);
+  for (const { chart } of [timeline, blockMap]) attachKeys(chart.element, view, actions);
+
+  const onClick = (id, act) => document.getElementById(id).addEventListener('click', act);
+  onClick('zoom-in', () => view.zoom(0.5));
+  onClick('zoom-out', () => view.zoom(2));
+  onClick('zoom-all', actions.reset);
+  onClick('to-peak', actions.peak);
+  onClick('peak-label', actions.peak);
+  for (const input of document.querySelectorAll('input[name="axis"]')) {
+    input.addEventListener('change', () => view.setAxis(input.value));
+  }
+  for (const button of document.querySelectorAll('button[data-owner]')) {
+    button.addEventListener('click', () => {
+      view.setHighlight(trace.owners.indexOf(button.dataset.owner));
+      for (const other of document.querySelectorAll('button[data-owner]')) {
+        other.setAttribute('aria-pressed', String(trace.owners[view.highlight] === other.dataset.owner));
+      }
+    });
+  }
+  const table = document.getElementById('phase-table');
+  table.addEventListener('toggle', () => table.open && fillPhaseTable(table, trace, series, view));
+}
+
+start().then(
+  // The second frame after the first drawing is the first that a person has surely seen.
+  () => requestAnimationFrame(() => requestAnimationFrame(() => { window.dryfitReady = performance.now(); })),
+  (error) => {
+    const place = document.getElementById('failure');
+    place.hidden = false;
+    place.textContent = `The pictures could not be drawn in this browser: ${error.message}. The figures and tables are complete without them.`;
+    console.error(error);
+  },
+);

@@ -1,0 +1,75 @@
+// Colours come from the style sheet; the canvases read them again whenever dark and light change.
+
+const HATCHED = new Set(['autocast weight copy', 'workspace', 'block remainder', 'unknown']);
+
+function readTheme(owners) {
+  const probe = document.getElementById('probe');
+  const colour = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const theme = {};
+  for (const name of ['ink', 'muted', 'line', 'surface', 'band', 'band-strong', 'segment', 'limit', 'accent']) {
+    theme[name.replace(/-./, (dash) => dash[1].toUpperCase())] = colour(name);
+  }
+  theme.owners = owners.map((_, i) => colour(`owner-${i}`));
+  theme.isHatched = owners.map((name) => HATCHED.has(name));
+  theme.hatch = hatchTile(theme.surface);
+  return theme;
+}
+
+function hatchTile(colour) {
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = 6;
+  const context = tile.getContext('2d');
+  context.strokeStyle = colour;
+  context.globalAlpha = 0.7;
+  context.lineWidth = 1.2;
+  for (const shift of [-6, 0, 6]) {
+    context.moveTo(shift, 6);
+    context.lineTo(shift + 6, 0);
+  }
+  context.stroke();
+  return tile;
+}
+
+function channels(colour) {
+  return colour.match(/[\d.]+/g).slice(0, 3).map(Number);
+}
+
+// A pixel of an image's data, as one little-endian number.
+function pixelOf(colour, alpha = 255) {
+  const [red, green, blue] = channels(colour);
+  return ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+function textOn(colour) {
+  const [red, green, blue] = channels(colour).map((c) => (c / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 ? '#15171b' : '#ffffff';
+}
+
+function watchTheme(onChange) {
+  const root = document.documentElement;
+  const isDark = matchMedia('(prefers-color-scheme: dark)');
+  const button = document.getElementById('theme');
+  const current = () => root.dataset.theme || (isDark.matches ? 'dark' : 'light');
+  const name = () => {
+    button.textContent = current() === 'dark' ? 'Light' : 'Dark';
+    button.setAttribute('aria-label', `Show the page in ${current() === 'dark' ? 'light' : 'dark'} colours`);
+  };
+  button.hidden = false;
+  button.addEventListener('click', () => {
+    root.dataset.theme = current() === 'dark' ? 'light' : 'dark';
+    name();
+    onChange();
+  });
+  isDark.addEventListener('change', () => { name(); onChange(); });
+  let before;
+  addEventListener('beforeprint', () => { before = root.dataset.theme; root.dataset.theme = 'light'; onChange(); });
+  addEventListener('afterprint', () => {
+    if (before) root.dataset.theme = before;
+    else delete root.dataset.theme;
+    onChange();
+  });
+  name();
+}

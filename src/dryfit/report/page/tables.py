@@ -1,0 +1,268 @@
+"""The sections below the pictures: modules, lines, tensors, steps, cached memory, the numbers, changes, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dryfit.analyse.footprint import Footprint, LineBytes, OwnerChange, StepFootprint, TensorBytes
+from dryfit.report.footprint import out_of_memory_line
+from dryfit.report.page.header import share
+from dryfit.report.page.markup import Html, bar, element, joined, owners_bar, size, swatch, table
+from dryfit.report.places import place_of, source_of
+from dryfit.report.text import describe_unknown
+from dryfit.units import format_bytes
+
+if TYPE_CHECKING:
+    from dryfit.rehearse.result import Result
+
+_MOST_AT_ONCE = 12
+
+
+def sections(footprint: Footprint, result: Result | None) -> Html:
+    """All sections that have something to say, in the order of the page."""
+    return joined(
+        [
+            _section("modules", "Modules", "What each module and those inside it hold at the peak.", _modules()),
+            _section("lines", "Lines", "The program's own lines that made what the peak holds.", _lines(footprint)),
+            _section("tensors", "Tensors", "The largest single allocations at the peak.", _tensors(footprint)),
+            _section("steps", "Steps", "", _steps(footprint)),
+            _section("cached", "Cached and unused", footprint.cached.sentence, _cached(footprint)),
+            _section("numbers", "The numbers people compare", "Each with the reason it differs from the one above it.",
+                     _numbers(footprint)),
+            _section("changes", "First step and steady step", "", _changes(footprint)),
+            _section("oom", "Out of memory", "", _out_of_memory(footprint)),
+            _section("notes", "Notes", "", _notes(footprint, result)),
+        ]
+    )  # fmt: skip
+
+
+def _section(name: str, title: str, words: str, *content: Html | str) -> Html | str:
+    if not any(content):
+        return ""
+    return element(
+        "section",
+        element("h2", title, id=f"{name}-title"),
+        element("p", words, class_="words") if words else "",
+        *content,
+        id=name, aria_labelledby=f"{name}-title",
+    )  # fmt: skip
+
+
+def _modules() -> Html:
+    """The tree's frame; the script fills it, and people open it."""
+    headings = (
+        ("Module", None),
+        ("Holds", "number"),
+        ("Itself", "number own"),
+        ("Of the peak", "number share"),
+        ("", "bar"),
+    )
+    head = element("tr", *(element("th", words, scope="col", class_=style) for words, style in headings), role="row")
+    return element(
+        "div",
+        element(
+            "table",
+            element("caption", "Modules and what they hold at the peak", class_="unseen"),
+            element("thead", head),
+            element("tbody", id="tree"),
+            role="treegrid", aria_label="Modules and what they hold at the peak", class_="tree",
+        ),
+        class_="scroll",
+    )  # fmt: skip
+
+
+def _lines(footprint: Footprint) -> Html | str:
+    whole = footprint.peak.allocated_bytes
+    rows = [
+        (
+            _line(line),
+            size(line.size_bytes),
+            share(line.size_bytes, whole),
+            f"{line.blocks:,}",
+            owners_bar(line.owners, whole),
+        )
+        for line in footprint.lines
+    ]
+    headings = ("Line", "Holds", "Of the peak", "Blocks", "Owners")
+    return _foldable("Lines that hold memory at the peak", headings, rows, (1, 2, 3))
+
+
+def _line(line: LineBytes) -> Html:
+    source = source_of(line.file, line.line) if line.file else ""
+    words = source or (f"in {line.function}" if line.function else "")
+    place = element("code", place_of(line.file, line.line), title=line.file or None)
+    return joined([place, element("span", words, class_="source")])
+
+
+def _tensors(footprint: Footprint) -> Html | str:
+    rows = [
+        (
+            joined([swatch(tensor.owner), element("bdi", tensor.name or tensor.owner), _described(tensor)]),
+            size(tensor.size_bytes),
+            tensor.owner,
+            element("bdi", tensor.module),
+            element("code", place_of(tensor.file, tensor.line) if tensor.file else "", title=tensor.file or None),
+            tensor.begin,
+            tensor.end or "never",
+        )
+        for tensor in footprint.tensors
+    ]
+    return _foldable(
+        "Largest tensors at the peak", ("Tensor", "Size", "Owner", "Module", "Line", "Made", "Freed"), rows, (1,)
+    )
+
+
+def _described(tensor: TensorBytes) -> Html:
+    shape = "" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "scalar"
+    return element("span", " ".join(part for part in (shape, tensor.dtype) if part), class_="source")
+
+
+def _foldable(
+    caption: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[int]
+) -> Html | str:
+    """A table of the first rows, and one of the rest that opens."""
+    if not rows:
+        return ""
+    first, rest = rows[:_MOST_AT_ONCE], rows[_MOST_AT_ONCE:]
+    shown = table(caption, headings, first, numbers)
+    if not rest:
+        return shown
+    folded = element(
+        "details", element("summary", f"{len(rest):,} more"), table(f"{caption}, continued", headings, rest, numbers)
+    )
+    return joined([shown, folded])
+
+
+def _steps(footprint: Footprint) -> Html | str:
+    if not footprint.steps:
+        return ""
+    whole, peak_step = footprint.peak.allocated_bytes, footprint.peak.step
+    rows = [
+        (
+            _step(step, peak_step),
+            size(step.peak.allocated_bytes),
+            step.peak.phase if step.step else "",
+            size(max((phase.peak_reserved_bytes for phase in step.phases), default=step.peak.reserved_bytes)),
+            size(step.peak.fixed_bytes),
+            size(step.peak.grows_with_batch_bytes),
+            size(step.end_allocated_bytes),
+            owners_bar(step.peak.owners, whole),
+        )
+        for step in footprint.steps
+    ]
+    headings = (
+        "Step",
+        "Peak",
+        "in",
+        "Reserved at most",
+        "Fixed",
+        "Grows with batch",
+        "Held after it",
+        "Owners at its peak",
+    )
+    return joined([_foldable("Peaks of each step", headings, rows, (1, 3, 4, 5, 6)), _phases(footprint)])
+
+
+def _step(step: StepFootprint, peak_step: int) -> Html:
+    tag = element("span", "the peak", class_="tag") if step.step == peak_step else ""
+    return joined([f"step {step.step}" if step.step else "setup", tag], " ")
+
+
+def _phases(footprint: Footprint) -> Html | str:
+    step = next((step for step in footprint.steps if step.step == footprint.peak.step), None)
+    if step is None or len(step.phases) < 2:
+        return ""
+    rows = [
+        (phase.phase, size(phase.peak_allocated_bytes), size(phase.peak_reserved_bytes),
+         owners_bar(phase.owners, footprint.peak.allocated_bytes))
+        for phase in step.phases
+    ]  # fmt: skip
+    name = f"step {step.step}" if step.step else "the setup"
+    headings = ("Phase", "Peak allocated", "Reserved at most", "Owners at its peak")
+    return joined([element("h3", f"Phases of {name}"), table(f"Phases of {name}", headings, rows, (1, 2))])
+
+
+def _cached(footprint: Footprint) -> Html | str:
+    cached = footprint.cached
+    parts = [
+        ("allocated", "allocated by tensors", cached.allocated_bytes),
+        ("waiting", "freed, waiting for another stream", cached.awaiting_bytes),
+        ("split", "holes in segments that tensors share", cached.split_bytes),
+        ("whole", "whole segments without a tensor", cached.whole_segments_bytes),
+    ]
+    shown = [(style, words, size_bytes) for style, words, size_bytes in parts if size_bytes]
+    if not cached.reserved_bytes:
+        return ""
+    label = "Reserved memory at its peak: " + ", ".join(f"{words} {format_bytes(held)}" for _, words, held in shown)
+    legend = [
+        element("li", element("i", class_=f"swatch part-{style}", aria_hidden="true"), words, " ", size(held))
+        for style, words, held in shown
+    ]
+    return joined(
+        [
+            bar(((style, held) for style, _, held in shown), cached.reserved_bytes, label),
+            element("ul", *legend, class_="legend"),
+            element(
+                "p",
+                f"The largest hole is {format_bytes(cached.largest_hole_bytes)}; the largest request of the run was "
+                f"{format_bytes(cached.largest_request_bytes)}.",
+            ),
+        ]
+    )
+
+
+def _numbers(footprint: Footprint) -> Html | str:
+    rows = [
+        (number.name, size(number.size_bytes), element("span", f"{number.size_bytes:,}", class_="exact"), number.why)
+        for number in footprint.numbers
+    ]
+    return table("The numbers people compare", ("Number", "Size", "Bytes", "Why"), rows, (1, 2)) if rows else ""
+
+
+def _changes(footprint: Footprint) -> Html | str:
+    growth, parts = footprint.growth, []
+    if footprint.first_against_steady:
+        caption = "Owners at the peaks of the first and the last whole step"
+        parts.append(_change_table(caption, ("First step", "Steady step"), footprint.first_against_steady))
+    if growth is not None:
+        by_itself = f"Each step holds {format_bytes(growth.bytes_per_step)} more than the one before."
+        parts.append(element("p", growth.sentence or by_itself, class_="words"))
+        if growth.owners:
+            names = (f"After step {growth.first_step}", f"After step {growth.last_step}")
+            parts.append(_change_table("What grew from step to step", names, growth.owners))
+    return joined(parts) if parts else ""
+
+
+def _change_table(caption: str, names: tuple[str, str], changes: Sequence[OwnerChange]) -> Html:
+    rows = [
+        (
+            joined([swatch(change.owner), change.owner]),
+            size(change.before_bytes),
+            size(change.after_bytes),
+            _signed(change.after_bytes - change.before_bytes),
+        )
+        for change in changes
+    ]
+    return table(caption, ("Owner", *names, "Change"), rows, (1, 2, 3))
+
+
+def _signed(size_bytes: int) -> str:
+    return f"+{format_bytes(size_bytes)}" if size_bytes > 0 else format_bytes(size_bytes) if size_bytes else "–"
+
+
+def _out_of_memory(footprint: Footprint) -> Html | str:
+    oom = footprint.out_of_memory
+    if oom is None:
+        return ""
+    return joined([element("p", out_of_memory_line(oom), class_="alarm"), element("p", oom.get("sentence") or "")])
+
+
+def _notes(footprint: Footprint, result: Result | None) -> Html | str:
+    notes = list(dict.fromkeys([*footprint.notes, *(result.notes if result is not None else ())]))
+    unknowns = [describe_unknown(unknown) for unknown in result.unknowns] if result is not None else []
+    parts = [element("ul", *(element("li", note) for note in notes), class_="plain")] if notes else []
+    if unknowns:
+        parts.append(element("h3", "Not known on a virtual card"))
+        parts.append(element("ul", *(element("li", unknown) for unknown in unknowns), class_="plain"))
+    return joined(parts) if parts else ""
