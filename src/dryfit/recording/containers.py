@@ -12,7 +12,6 @@ import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -42,8 +41,7 @@ def snapshot_pickle(path: Path, name: str) -> bytes | bytearray:
     Raises:
         UsageError: the file has no snapshot (the sentence says what it seems to be), is damaged, or is too large.
     """
-    compressed_bytes = path.stat().st_size
-    with _unpacked(path, name) as file:
+    with path.open("rb") as packed, _unpacked(packed) as file:
         head = _read(file, _HEAD_BYTES, name)
         is_page = _PAGE.match(head) is not None
         if not is_page and (not _PICKLE.match(head) or head.startswith(LEGACY_CHECKPOINT)):
@@ -51,23 +49,18 @@ def snapshot_pickle(path: Path, name: str) -> bytes | bytearray:
         content = bytearray(head)
         while part := _read(file, _PART_BYTES, name):
             content += part
-            _check_size(len(content), compressed_bytes, name)
+            _check_size(len(content), packed.tell(), name)
     return _embedded(content, name) if is_page else content
 
 
-@contextlib.contextmanager
-def _unpacked(path: Path, name: str) -> Iterator[IO[bytes]]:
-    with path.open("rb") as file:
-        magic = file.read(6)
-        file.seek(0)
-        if magic[:2] == b"\x1f\x8b":
-            with gzip.open(file) as unpacked:
-                yield unpacked  # type: ignore[misc]
-        elif magic == b"\xfd7zXZ\0":
-            with lzma.open(file) as unpacked:
-                yield unpacked
-        else:
-            yield file
+def _unpacked(file: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
+    magic = file.read(6)
+    file.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        return gzip.open(file)  # type: ignore[return-value]
+    if magic == b"\xfd7zXZ\0":
+        return lzma.open(file)
+    return contextlib.nullcontext(file)
 
 
 def _read(file: IO[bytes], wanted: int, name: str) -> bytes:
@@ -81,17 +74,17 @@ def _read(file: IO[bytes], wanted: int, name: str) -> bytes:
         ) from None
 
 
-def _check_size(content_bytes: int, compressed_bytes: int, name: str) -> None:
+def _check_size(content_bytes: int, packed_bytes: int, name: str) -> None:
+    """Look at the size so far, which `packed_bytes` of the file have made: a bomb is found before it goes off."""
     if content_bytes > MAX_CONTENT_BYTES:
         raise UsageError(
             f"{name} holds more than {format_bytes(MAX_CONTENT_BYTES)}, the most that is read of a snapshot; record "
             "fewer events: torch.cuda.memory._record_memory_history(max_entries=1_000_000)."
         )
-    if content_bytes > max(FREE_OF_RATIO_BYTES, MAX_RATIO * compressed_bytes):
+    if content_bytes > max(FREE_OF_RATIO_BYTES, MAX_RATIO * packed_bytes):
         raise UsageError(
-            f"{name} is no memory snapshot: it decompresses to more than {MAX_RATIO} times its "
-            f"{format_bytes(compressed_bytes)}, and snapshots to at most about 100 times theirs; give a file that "
-            "torch.cuda.memory._dump_snapshot() wrote."
+            f"{name} is no memory snapshot: it decompresses to more than {MAX_RATIO} times its size, and snapshots to "
+            "at most about 100 times theirs; give a file that torch.cuda.memory._dump_snapshot() wrote."
         )
 
 

@@ -112,14 +112,14 @@ def _device_trace(
 ) -> DeviceTrace:
     where = f"device_traces[{device}]"
     events = Events()
-    actions = _column(trace, "action", "", where)
+    actions = _column(trace, "action", None, where)
     if "free" in actions:
         trace = [half for event in trace for half in _halves(event)]
-        actions = _column(trace, "action", "", where)
-    try:
-        events.kind = array("B", [_KIND_NUMBERS.get(action, OTHER) for action in actions])
-    except TypeError:  # an action that cannot be hashed
-        raise _Unexpected(f"an event in {where} whose action is a list or a dictionary", "a word") from None
+        actions = _column(trace, "action", None, where)
+    for action in actions:
+        if not isinstance(action, str):
+            raise _Unexpected(f"{_shown(action)} as the action of an event in {where}", "a word")
+    events.kind = array("B", [_KIND_NUMBERS.get(action, OTHER) for action in actions])
     events.size = _numbers("Q", _column(trace, "size", 0, where), f"the size of an event in {where}")
     events.address = _numbers("Q", _addresses(trace, events.kind, where), f"the address of an event in {where}")
     events.stream = _numbers("Q", _column(trace, "stream", 0, where), f"the stream of an event in {where}")
@@ -195,13 +195,9 @@ def _pools(
         named = [event.get("pool_id", (0, 0)) for event in trace] if any("pool_id" in e for e in trace) else []
     if not named:
         return tuple(places), array("H", bytes(2 * len(trace)))
-    column = []
-    for value in named:
-        place = places.get(value) if isinstance(value, tuple) else None
-        if place is None:
-            place = places.setdefault(_pool(value, f"the pool_id of an event in {where}"), len(places))
-        column.append(place)
-    return tuple(places), _numbers("H", column, f"a count of pools in {where}")
+    what = f"the pool_id of an event in {where}"
+    column = [places.setdefault(_pool(value, what), len(places)) for value in named]
+    return tuple(places), _numbers("H", column, f"the number of a pool in {where}")
 
 
 def _pool(value: Any, what: str) -> tuple[int, int]:
@@ -342,9 +338,7 @@ def _stack_interner(stacks: Stacks, frame_of: FrameOf) -> Callable[[Any], int]:
 
     def frame(entry: Any) -> Frame | None:
         if not isinstance(entry, dict):
-            raise _Unexpected(
-                f"{_shown(entry)} in a list of frames", "a frame, a dictionary with filename, name and line,"
-            )
+            raise _Unexpected(f"{_shown(entry)} in a list of frames", "a dictionary with filename, name and line")
         file, name, line = entry.get("filename"), entry.get("name"), entry.get("line", 0)
         if not isinstance(file, str) or not isinstance(name, str) or not isinstance(line, int):
             raise _Unexpected(f"a frame {_shown([file, name, line])}", "one with a filename, a name and a line")

@@ -34,8 +34,8 @@ _HARMLESS = re.compile(
     % (_SHORT_NUMBER, _SHORT_NUMBER, _NUMBER),
     re.DOTALL,
 )
-_STOP, _TEXT, _SHORT_TEXT = ord("."), ord("X"), 0x8C
-_WITH_AN_ARGUMENT = b"hqjrKMJGX\x8a\x8c\x95"
+_STOP, _TEXT, _SHORT_TEXT, _NUMBER_OF_ITS_LENGTH = ord("."), ord("X"), 0x8C, 0x8A
+_ARGUMENT_BYTES = dict(zip(b"hqKMJjrXG\x95\x8c\x8a", (1, 1, 1, 2, 4, 4, 4, 4, 8, 8, 1, 1), strict=True))
 _PROTOCOLS = range(2, 6)
 _ADVICE = "give a file that torch.cuda.memory._dump_snapshot() wrote."
 
@@ -99,13 +99,21 @@ def _checked_end(content: bytes | bytearray, name: str) -> int:
                     f"snapshot is longer than {format_bytes(MAX_TEXT_BYTES)}; {_ADVICE}"
                 )
             position += 5 + text_bytes
-        elif instruction in _WITH_AN_ARGUMENT and length - position < 11:
+        elif _is_cut_off(content, position):
             break
         else:
             raise UsageError(_refusal(content, position, name))
     raise UsageError(
         f"{name} is cut off: its pickle does not end within the file's {length:,} bytes; copy or record it again."
     )
+
+
+def _is_cut_off(content: bytes | bytearray, position: int) -> bool:
+    """Whether the file ends within this instruction."""
+    needed = 1 + _ARGUMENT_BYTES.get(content[position], 0)
+    if content[position] == _NUMBER_OF_ITS_LENGTH and position + 1 < len(content):
+        needed += min(content[position + 1], 9)
+    return position + needed > len(content)
 
 
 def _refusal(content: bytes | bytearray, position: int, name: str) -> str:
@@ -118,7 +126,7 @@ def _refusal(content: bytes | bytearray, position: int, name: str) -> str:
         )
     wanted = f"what the instruction {instruction} makes"
     if instruction in ("GLOBAL", "INST"):
-        named = b".".join(content[position + 1 : position + 200].split(b"\n")[:2]).decode("latin-1")
+        named = b".".join(content[position + 1 : position + 80].split(b"\n")[:2]).decode("latin-1")
         wanted = f"Python's {named!a}"
     elif instruction == "STACK_GLOBAL":
         wanted = "an object of a Python module"
