@@ -24,8 +24,11 @@ from hypothesis import strategies as st
 from dryfit.errors import UsageError
 from dryfit.recording import containers, unpickle
 from dryfit.recording import snapshot as snapshot_module
+from dryfit.recording.model import Recording
 from dryfit.recording.opening import open_recording
+from dryfit.recording.replay import replay
 from dryfit.recording.snapshot import from_snapshot
+from dryfit.recording.to_torch import to_snapshot
 from dryfit.recording.unpickle import plain_values
 
 from .snapshots import BASE, MAIN, MIB, block, event, segment, snapshot
@@ -398,8 +401,13 @@ values = st.recursive(
 
 
 def opens_or_is_refused(call: Callable[[], Any]) -> None:
+    """What opens can be replayed and written too."""
     try:
-        call()
+        opened = call()
+        if isinstance(opened, Recording):
+            for device in opened.devices:
+                replay(device, opened.about.get("allocator_settings"))
+            to_snapshot(opened)
     except UsageError as error:
         one_sentence(str(error))
 
