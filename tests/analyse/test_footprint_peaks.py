@@ -160,6 +160,17 @@ def test_first_step_against_the_steady_one() -> None:
     )
 
 
+def test_a_step_without_an_allocation_of_its_optimizer_is_whole() -> None:
+    script = Script()
+    for step in (1, 2):
+        script.phase(FORWARD, step=step)
+        script.alloc(step * MIB, owner=model.ACTIVATION)
+        script.phase(BACKWARD)
+    script.phase(model.AFTER_STEP)
+    changed = (OwnerChange(owner=model.ACTIVATION, before_bytes=MIB, after_bytes=3 * MIB),)
+    assert footprint(script.recording()).first_against_steady == changed
+
+
 def test_one_step_is_compared_with_nothing() -> None:
     assert footprint(training(steps=1).recording()).first_against_steady == ()
 

@@ -40,7 +40,7 @@ def cached_at_the_reserved_peak(
         split_bytes=blocks.split_bytes(),
         largest_hole_bytes=max((hole.size for hole in blocks.holes), default=0),
         largest_request_bytes=largest_request_bytes,
-        sentence=" ".join(part for part in (out_of_memory_sentence, sentence) if part),
+        sentence=out_of_memory_sentence or sentence,
         awaiting_bytes=active_bytes - allocated_bytes,
     )
 
@@ -93,11 +93,11 @@ def _sentence(blocks: BlockMap, reserved_bytes: int, cached_bytes: int, pieces: 
     if split_bytes:
         parts.append(f"{format_bytes(split_bytes)} in holes between tensors that share segments.")
     if pieces is not None:
-        parts.append(_why_it_grew(pieces))
+        parts.append(_why_it_grew(pieces, reserved_bytes))
     return " ".join(parts)
 
 
-def _why_it_grew(pieces: Pieces) -> str:
+def _why_it_grew(pieces: Pieces, reserved_bytes: int) -> str:
     asked = format_bytes(pieces.request_bytes)
     if not pieces.total_bytes:
         return (
@@ -105,14 +105,12 @@ def _why_it_grew(pieces: Pieces) -> str:
             "pools and sizes have memory of their own."
         )
     free = f"{format_bytes(pieces.total_bytes)} lay free in pieces of at most {format_bytes(pieces.largest_bytes)}"
-    if pieces.are_too_small and pieces.returnable_bytes >= pieces.request_bytes:
-        return (
-            f"Reserved memory grew for a request of {asked} while {free}; on a full card PyTorch would have given back "
-            f"{format_bytes(pieces.returnable_bytes)} in whole segments first, so nothing is lost."
-        )
-    if pieces.are_too_small:
-        return (
-            f"This is fragmentation: reserved memory grew for a request of {asked} while {free}. It matters only on a "
-            f"card that this fills{f'; there {EXPANDABLE} can put them together' if pieces.can_be_put_together else ''}."
-        )
-    return f"This is not fragmentation: reserved memory grew for a request of {asked} while only {free}."
+    why = f"Reserved memory grew for a request of {asked} while {free}"
+    if pieces.returnable_bytes >= pieces.request_bytes:
+        given_back = f"{format_bytes(pieces.returnable_bytes)} in whole segments"
+        return f"{why}; on a full card PyTorch would have given back {given_back} first, so nothing is lost."
+    kind = "this is fragmentation" if pieces.are_too_small else "too little even together"
+    if pieces.pageable_bytes < _LITTLE * reserved_bytes:
+        return f"{why}: {kind}."
+    usable = format_bytes(pieces.pageable_bytes)
+    return f"{why}: {kind}. On a card that this fills, {EXPANDABLE} can use at least {usable} of them."

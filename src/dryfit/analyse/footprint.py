@@ -132,7 +132,7 @@ class Cached:
     `split_bytes` are holes in segments that tensors share ("inactive_split", but those of expandable segments count
     too). `awaiting_bytes` are freed blocks that wait for another stream; they count as neither cached nor allocated.
     `largest_hole_bytes` is the largest free block, `largest_request_bytes` the largest request of the run, rounded to
-    512 bytes. `sentence` says what follows; of a run that ran out of memory, of that moment first.
+    512 bytes. `sentence` says what follows; of a run that ran out of memory, of that moment.
     """
 
     event: int

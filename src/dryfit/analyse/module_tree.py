@@ -50,15 +50,12 @@ def module_tree(
     own: dict[str, Totals] = {"": {}}
     for number, totals in totals_by(attribution.module, alive, attribution, ledger).items():
         _add(own.setdefault(attribution.modules[number], {}), totals)
-    children: dict[str, list[str]] = {}
+    children: dict[str, dict[str, None]] = {}
     for path in list(own):
-        while path and (parent := _parent(path)) is not None:
-            siblings = children.setdefault(parent, [])
-            if path in siblings:
-                break
-            siblings.append(path)
-            own.setdefault(parent, {})
-            path = parent
+        while path and path not in children.setdefault(_parent(path), {}):
+            children[_parent(path)][path] = None
+            path = _parent(path)
+            own.setdefault(path, {})
     kinds = {output.path: output.kind for output in outputs}
     built: dict[str, ModuleBytes] = {}
     for path in sorted(own, key=_depth, reverse=True):

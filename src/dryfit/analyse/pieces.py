@@ -34,11 +34,6 @@ class Pieces:
         """Whether together they would do, and none does: that is fragmentation."""
         return self.largest_bytes < self.request_bytes <= self.total_bytes
 
-    @property
-    def can_be_put_together(self) -> bool:
-        """Whether expandable segments would have served the request from these pieces."""
-        return self.pageable_bytes >= self.request_bytes
-
 
 def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]) -> Pieces:
     """The free blocks of the stream, pool and size class that a request belongs to.
@@ -50,15 +45,17 @@ def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]
     """
     place = Place(stream, pool, request_bytes <= SMALL_POOL_BYTES)
     holes = list(holes)
-    sizes = [(hole.size, hole.is_expandable) for hole in holes if hole.place == place]
+    fitting = [hole for hole in holes if hole.place == place]
     return Pieces(
         request_bytes=request_bytes,
-        total_bytes=sum(size for size, _ in sizes),
-        largest_bytes=max((size for size, _ in sizes), default=0),
+        total_bytes=sum(hole.size for hole in fitting),
+        largest_bytes=max((hole.size for hole in fitting), default=0),
         returnable_bytes=sum(hole.size for hole in holes if hole.is_whole),
         # A hole that begins within a page loses up to a page at its two ends together.
         pageable_bytes=sum(
-            max(0, size // _PAGE_BYTES - 1) * _PAGE_BYTES for size, is_expandable in sizes if not is_expandable
+            max(0, hole.size // _PAGE_BYTES - 1) * _PAGE_BYTES
+            for hole in fitting
+            if not hole.is_whole and not hole.is_expandable
         ),
     )
 
@@ -85,7 +82,10 @@ def why_it_failed(pieces: Pieces, free_bytes: int) -> str:
             "cause, the program needs more than there is."
         )
     if pieces.pageable_bytes + free_bytes >= pieces.request_bytes:
-        return f"{what} This is fragmentation: together they would do. {EXPANDABLE} can put them together; rehearse with it."
+        return (
+            f"{what} This is fragmentation: together they would do. {EXPANDABLE} can put them "
+            "together; rehearse with it."
+        )
     return (
         f"{what} This is fragmentation: together they would do. The pieces are too small for expandable segments "
         f"to help for certain (these move whole pages of {format_bytes(_PAGE_BYTES)}); allocating the largest tensors "

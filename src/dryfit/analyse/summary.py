@@ -17,8 +17,10 @@ from dryfit.analyse.numbers import reconciled
 from dryfit.analyse.out_of_memory import last_out_of_memory
 from dryfit.analyse.peaks import Levels, peak_at, states_of, step_footprint, step_moments
 from dryfit.analyse.timeline import Timeline
-from dryfit.recording.model import OPTIMIZER_STEP, DeviceTrace, Recording
+from dryfit.recording.model import AFTER_BACKWARD, AFTER_STEP, CLIP, OPTIMIZER_STEP, DeviceTrace, Recording
 from dryfit.recording.replay import Replay
+
+_AFTER_BACKWARD = (AFTER_BACKWARD, CLIP, OPTIMIZER_STEP, AFTER_STEP)
 
 
 def footprint_of(
@@ -71,9 +73,8 @@ def footprint_of(
 
 
 def _first_against_steady(steps: Sequence[StepFootprint]) -> tuple[OwnerChange, ...]:
-    """The owners at the first step's peak and at the last whole one's: one that got to its optimizer, if any did."""
+    """The owners at the first step's peak and at the last whole one's: its backward pass, if it had one, is over."""
     of_a_loop = [step for step in steps if step.step]
-    whole = [step for step in of_a_loop if any(each.phase == OPTIMIZER_STEP for each in step.phases)] or of_a_loop
-    if len(whole) < 2:
-        return ()
-    return changes(whole[0].peak.owners, whole[-1].peak.owners)
+    if of_a_loop and not any(each.phase in _AFTER_BACKWARD for each in of_a_loop[-1].phases):
+        del of_a_loop[-1]
+    return changes(of_a_loop[0].peak.owners, of_a_loop[-1].peak.owners) if len(of_a_loop) > 1 else ()
