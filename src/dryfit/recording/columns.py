@@ -141,8 +141,10 @@ class Columns:
         if not isinstance(declared, dict):
             raise self.damaged(f"{name} is missing")
         type_name, count, has_differences = (declared.get(key) for key in ("type", "count", "differences"))
-        if type_name not in _TYPES or type(count) is not int or not 0 <= count <= MOST_ROWS:
+        if not isinstance(type_name, str) or type_name not in _TYPES or type(count) is not int or count < 0:
             raise self.damaged(f"{name} is declared as {count!r} numbers of type {type_name!r}")
+        if count > MOST_ROWS:
+            raise self.damaged(f"{name} is declared as {count} numbers, a recording has at most {MOST_ROWS}")
         return type_name, count, has_differences is True
 
     def _content(self, name: str, size: int) -> bytes:

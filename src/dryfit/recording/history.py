@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
+from dryfit.recording.extents import Extents
 from dryfit.recording.model import (
     ALLOC,
     FREE_COMPLETED,
@@ -42,67 +43,67 @@ class HeldBlock(NamedTuple):
 class Before:
     """The allocator's state before the first event, sizes in bytes.
 
-    `segments` are sizes by address, without expandable ones. `extents` are the free parts of the large pool's segments,
-    ends by starts, and `placed` the blocks between them. `uncertain` has the starts of extents that may in truth begin
-    later, because the block before them, a place in `blocks`, is not exact.
+    `segments` are sizes by address, without expandable ones. `uncertain` are blocks that are not exact, as places in
+    `blocks` by their ends: the free extents there may in truth begin later.
     """
 
     blocks: tuple[HeldBlock, ...] = ()
-    segments: dict[int, int]
-    extents: dict[int, int]
-    placed: frozenset[int] = frozenset()
+    segments: dict[int, int] = field(default_factory=dict)
     uncertain: dict[int, int] = field(default_factory=dict)
     reserved_bytes: int = 0
 
-    def corrected(self, extra_bytes: Mapping[int, int]) -> Before:
-        """The state with some blocks of `uncertain`, by their extents' starts, so much larger."""
-        blocks, extents = list(self.blocks), dict(self.extents)
-        for start, extra in extra_bytes.items():
-            number = self.uncertain[start]
-            blocks[number] = blocks[number]._replace(size=blocks[number].size + extra)
-            extents[start + extra] = extents.pop(start)
-        return replace(self, blocks=tuple(blocks), extents=extents, uncertain={})
+    def extents(self, max_split_bytes: int) -> Extents:
+        """The free memory of the large pool."""
+        extents = Extents(max_split_bytes=max_split_bytes)
+        for (segment, size), places in _by_segment(self.blocks, self.segments):
+            extents.add_segment(
+                segment, size, {self.blocks[place].address: self.blocks[place].size for place in places}
+            )
+        return extents
+
+    def enlarged(self, extra_bytes: Mapping[int, int]) -> Before:
+        """The state with blocks, by their places, so much larger; nothing is uncertain any more."""
+        blocks = list(self.blocks)
+        for place, extra in extra_bytes.items():
+            blocks[place] = blocks[place]._replace(size=blocks[place].size + extra)
+        return replace(self, blocks=tuple(blocks), uncertain={})
 
 
 def state_before(trace: DeviceTrace, rounded: Callable[[int], int], max_split_bytes: int) -> Before:
     """Find what was held before the first event: what events free that none allocated, and what is still there."""
     if trace.starts_empty:
-        return Before(segments={}, extents={})
+        return Before()
     segments, mapped_bytes = _segments_before(trace)
     blocks = sorted(_blocks_before(trace, rounded))
-    extents: dict[int, int] = {}
-    placed: set[int] = set()
     uncertain: dict[int, int] = {}
-    place = 0
-    for segment, size in sorted(segments.items()):
-        if size <= SMALL_SEGMENT_BYTES:
-            continue
-        place = bisect_left(blocks, (segment,), lo=place)
-        free, stop = segment, segment + size
-        while place < len(blocks) and blocks[place].address < stop:
+    for (segment, size), places in _by_segment(blocks, segments):
+        for place in places:
             block = blocks[place]
-            following = min(blocks[place + 1].address, stop) if place + 1 < len(blocks) else stop
+            following = blocks[place + 1].address if place + 1 < places.stop else segment + size
             left = following - block.address - block.size
+            if block.is_exact or left <= 0:
+                continue
             # Blocks of the large pool, free ones too, are larger than this: what is less belongs to the block.
-            if not block.is_exact and left > 0 and (left <= SMALL_POOL_BYTES or block.size >= max_split_bytes):
-                block = blocks[place] = block._replace(size=block.size + left)
-            elif not block.is_exact and left > 0:
+            if left <= SMALL_POOL_BYTES or block.size >= max_split_bytes:
+                blocks[place] = block._replace(size=block.size + left)
+            else:
                 uncertain[block.address + block.size] = place
-            placed.add(block.address)
-            if block.address > free:
-                extents[free] = block.address
-            free = max(free, block.address + block.size)
-            place += 1
-        if free < stop:
-            extents[free] = stop
     return Before(
         blocks=tuple(blocks),
         segments=segments,
-        extents=extents,
-        placed=frozenset(placed),
         uncertain=uncertain,
         reserved_bytes=sum(segments.values()) + mapped_bytes,
     )
+
+
+def _by_segment(blocks: Sequence[HeldBlock], segments: Mapping[int, int]) -> Iterator[tuple[tuple[int, int], range]]:
+    """The large pool's segments, address and size, with the places of their blocks; blocks are in order of address."""
+    addresses, place = [block.address for block in blocks], 0
+    for segment, size in sorted(segments.items()):
+        if size > SMALL_SEGMENT_BYTES:
+            first = bisect_left(addresses, segment, lo=place)
+            place = bisect_left(addresses, segment + size, lo=first)
+            yield (segment, size), range(first, place)
 
 
 def _segments_before(trace: DeviceTrace) -> tuple[dict[int, int], int]:

@@ -1,10 +1,6 @@
 """Replays a recording's events: every allocation's block and lifetime, and the allocator's figures after each event.
 
-An event states the size that was asked for, not the size of the block it got. A request is rounded up, and takes the
-whole free extent at its address unless the allocator splits it; so the replay keeps the free extents of the large
-pool's segments, as the allocator does: found by their start and by their end, merged with free neighbours.
-The rules and constants are those of `c10/cuda/CUDACachingAllocator.cpp` in PyTorch 2.1 to 2.14 (`round_size`,
-`should_split`, `try_merge_blocks`).
+An event states the size that was asked for, not that of the block it got: `rounding` and `extents` have the rules.
 """
 
 from __future__ import annotations
@@ -17,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dryfit.errors import UsageError
+from dryfit.recording.extents import Extents
 from dryfit.recording.history import Before, state_before
 from dryfit.recording.model import (
     ALLOC,
@@ -100,8 +97,11 @@ def replay(trace: DeviceTrace, settings: Mapping[str, Any] | None = None) -> Rep
     before = state_before(trace, rounded, max_split)
     extra_bytes: dict[int, int] = {}
     try:
-        done = _replay(trace, before, rounded, max_split, extra_bytes)
-        return _replay(trace, before.corrected(extra_bytes), rounded, max_split, {}) if extra_bytes else done
+        replayed = _replay(trace, before, before.extents(max_split), rounded, extra_bytes)
+        if extra_bytes:
+            before = before.enlarged(extra_bytes)
+            replayed = _replay(trace, before, before.extents(max_split), rounded, {})
+        return replayed
     except OverflowError:
         raise UsageError(
             "The recording has addresses or sizes beyond 64 bits, which no card has: it is damaged; record it again."
@@ -109,9 +109,9 @@ def replay(trace: DeviceTrace, settings: Mapping[str, Any] | None = None) -> Rep
 
 
 def _replay(
-    trace: DeviceTrace, before: Before, rounded: Callable[[int], int], max_split: int, extra_bytes: dict[int, int]
+    trace: DeviceTrace, before: Before, extents: Extents, rounded: Callable[[int], int], extra_bytes: dict[int, int]
 ) -> Replay:
-    """Replay from a state. Where the events show that a block of it was larger, `extra_bytes` says so afterwards."""
+    """Replay from a state. What blocks of it, by their places, turn out to have more is put into `extra_bytes`."""
     events = trace.events
     never = len(events)
     begin = array("q", [BEFORE]) * len(before.blocks)
@@ -119,21 +119,14 @@ def _replay(
     completed = array("q", [never]) * len(before.blocks)
     block_bytes = array("Q", [block.size for block in before.blocks])
     live = {block.address: number for number, block in enumerate(before.blocks)}
-
     segments = dict(before.segments)
-    extent_end, extent_start = dict(before.extents), {end: start for start, end in before.extents.items()}
-    placed = set(before.placed)
-    """Blocks that were cut from an extent and give it back; not those of expandable segments, which split anyway."""
+    uncertain = sorted(before.uncertain)
 
     before_active = active = sum(block_bytes)
     before_allocated = allocated = active - sum(block.size for block in before.blocks if block.is_awaiting_free)
     reserved = before.reserved_bytes
     allocated_series, active_series, reserved_series = array("Q"), array("Q"), array("Q")
-    append_allocated, append_active = allocated_series.append, active_series.append
-    append_reserved = reserved_series.append
     block_of_size: dict[int, int] = {}
-    uncertain = sorted(before.uncertain)
-
     for event, (kind, address, size) in enumerate(zip(events.kind, events.address, events.size, strict=True)):
         if kind == ALLOC:
             block = block_of_size.get(size) or block_of_size.setdefault(size, rounded(size))
@@ -144,33 +137,22 @@ def _replay(
                 if end[allocation] == never:
                     allocated -= block_bytes[allocation]
                     end[allocation] = event
-            if uncertain and address not in extent_end:
+            if uncertain:
                 start = uncertain[bisect_right(uncertain, address) - 1]
-                extra, allocation = address - start, before.uncertain[start]
+                allocation, extra = before.uncertain[start], address - start
+                # Blocks begin where extents do: if this one does not, the block before it reaches up to here.
                 if (
                     0 < extra <= SMALL_POOL_BYTES
-                    and extent_end.get(start, 0) > address
+                    and extents.end_of.get(start, 0) > address
                     and completed[allocation] == never
                 ):
-                    # A block begins where an extent does, so the block before it reaches up to here.
-                    extra_bytes[start] = extra
-                    extent_end[address] = extent_end.pop(start)
-                    extent_start[extent_end[address]] = address
+                    extents.shorten(start, address)
+                    extra_bytes[allocation] = extra
                     block_bytes[allocation] += extra
                     active += extra
                     allocated += extra if end[allocation] == never else 0
-            if block > SMALL_POOL_BYTES and address in extent_end:
-                stop = extent_end[address]
-                left = stop - address - block
-                if left >= 0:
-                    del extent_end[address]
-                    placed.add(address)
-                    if left > SMALL_POOL_BYTES and block < max_split:
-                        extent_end[address + block] = stop
-                        extent_start[stop] = address + block
-                    else:
-                        del extent_start[stop]
-                        block += left
+            if block > SMALL_POOL_BYTES:
+                block = extents.take(address, block)
             live[address] = len(block_bytes)
             block_bytes.append(block)
             begin.append(event)
@@ -193,33 +175,24 @@ def _replay(
                 if end[allocation] == never:
                     end[allocation] = event
                     allocated -= block
-                if block > SMALL_POOL_BYTES and address in placed:
-                    placed.discard(address)
-                    start, stop = address, address + block
-                    if start not in segments and start in extent_start:
-                        start = extent_start.pop(start)
-                    if stop not in segments and stop in extent_end:
-                        stop = extent_end.pop(stop)
-                    extent_end[start] = stop
-                    extent_start[stop] = start
+                if block > SMALL_POOL_BYTES:
+                    extents.give_back(address, block)
         elif kind == SEGMENT_ALLOC:
             reserved += size - segments.pop(address, 0)
             segments[address] = size
             if size > SMALL_SEGMENT_BYTES:
-                extent_end[address] = address + size
-                extent_start[address + size] = address
+                extents.add_segment(address, size)
         elif kind == SEGMENT_FREE:
             segment = segments.pop(address, 0)
             reserved -= segment
-            if extent_end.get(address) == address + segment:
-                del extent_start[extent_end.pop(address)]
+            extents.remove_segment(address, segment)
         elif kind == SEGMENT_MAP:
             reserved += size
         elif kind == SEGMENT_UNMAP:
             reserved = max(0, reserved - size)
-        append_allocated(allocated)
-        append_active(active)
-        append_reserved(reserved)
+        allocated_series.append(allocated)
+        active_series.append(active)
+        reserved_series.append(reserved)
 
     before_reserved = before.reserved_bytes
     missing = max(map(operator.sub, active_series, reserved_series), default=0)
