@@ -67,7 +67,7 @@ def test_files_that_are_asked_for_are_written_and_named_and_nothing_else_is(reco
     seen = capsys.readouterr()
     assert seen.out == ""
     assert [line.split(" (")[0] for line in seen.err.splitlines()] == [
-        "Wrote footprint.json", "Wrote o.html", "Wrote o.pickle", "Wrote o.json",
+        "Wrote o.html", "Wrote o.pickle", "Wrote o.json", "Wrote footprint.json",
     ]  # fmt: skip
     assert "<html" in Path("o.html").read_text()
     assert len(pickle.loads(Path("o.pickle").read_bytes())["device_traces"]) == 1
@@ -86,6 +86,12 @@ def test_files_and_the_text(recordings: Path, capsys: Captured) -> None:
     assert cli.main(["report", "--text", "-o", "footprint.json", "batch-2.dryfit"]) == 0
     assert capsys.readouterr().out.startswith("PEAK")
     assert Path("footprint.json").exists()
+
+
+def test_files_are_written_even_if_nobody_reads_the_text(recordings: Path) -> None:
+    command = f"{sys.executable} -m dryfit report --text -o footprint.json --perfetto o.json batch-2.dryfit | true"
+    subprocess.run(["bash", "-c", command], check=True, cwd=recordings)
+    assert Path("footprint.json").exists() and Path("o.json").exists()
 
 
 def test_a_snapshot_that_was_written_is_reported_on_too(recordings: Path, capsys: Captured) -> None:

@@ -101,12 +101,14 @@ def test_without_a_terminal_the_report_is_plain_ascii_and_whole(monkeypatch: pyt
 
 def test_on_a_terminal_tables_keep_to_the_width_and_reasons_go_on(terminal: Terminal) -> None:
     reason = "It is " + "more and " * 30 + "more."
-    numbers = (dataclasses.replace(footprints.gpt2().numbers[0], why=reason),)
+    number = footprints.gpt2().numbers[0]
+    numbers = (dataclasses.replace(number, name="bare", why=""), dataclasses.replace(number, why=reason))
     plain = ESCAPE.sub("", printed(dataclasses.replace(footprints.gpt2(), numbers=numbers, notes=()), terminal))
     tables = [block for block in plain.split("\n\n") if "  " in block.splitlines()[-1]]
     assert len(tables) == 8
     assert max(len(line) for block in tables for line in block.splitlines()) <= 80
     assert " ".join(tables[-1].split()).endswith(reason)
+    assert re.search(r"^bare +6\.27 GiB$", plain, re.MULTILINE)
     assert any(line.endswith("...") for line in plain.splitlines())  # a long shape, say
     assert "\u2588" in plain
 

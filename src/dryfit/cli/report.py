@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{place} is the file to report on; name another to write.")
     if len(set(places)) < len(places):
         raise UsageError("Two of the files to write have one name; each needs its own.")
+    # Files come before what is printed: a reader such as `head` that has had enough ends the command.
     as_text = arguments.text or not (arguments.json or places)
     if len(files) == 2:
         _compare(arguments, as_text)
@@ -67,11 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, as_text: bool) -> None:
     analysis = _analysis(arguments.files[0], arguments.device)
-    if as_text:
-        from dryfit.report.footprint import print_footprint
-
-        print_footprint(analysis.footprint)
-    _give_json(analysis.footprint.to_dict(), arguments)
     if arguments.html is not None:
         from dryfit.report.page import write_page
 
@@ -85,6 +81,11 @@ def _report(arguments: argparse.Namespace, as_text: bool) -> None:
 
         trace = to_perfetto(analysis)
         _write(arguments.perfetto, lambda path: path.write_text(json.dumps(trace, separators=(",", ":"))))
+    _give_json(analysis.footprint.to_dict(), arguments)
+    if as_text:
+        from dryfit.report.footprint import print_footprint
+
+        print_footprint(analysis.footprint)
 
 
 def _compare(arguments: argparse.Namespace, as_text: bool) -> None:
@@ -92,11 +93,11 @@ def _compare(arguments: argparse.Namespace, as_text: bool) -> None:
 
     before, after = (_analysis(file, arguments.device).footprint for file in arguments.files)
     comparison = compare(before, after)
+    _give_json(comparison.to_dict(), arguments)
     if as_text:
         from dryfit.report.compare import print_comparison
 
         print_comparison(comparison)
-    _give_json(comparison.to_dict(), arguments)
 
 
 def _analysis(file: str, device: int | None) -> Analysis:
@@ -110,10 +111,10 @@ def _give_json(values: dict[str, object], arguments: argparse.Namespace) -> None
     if not arguments.json and arguments.output is None:
         return
     text = json.dumps(values, indent=2)
-    if arguments.json:
-        print(text)
     if arguments.output is not None:
         _write(arguments.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+    if arguments.json:
+        print(text)
 
 
 def _write(place: str, write: Callable[[Path], object]) -> None:
