@@ -210,8 +210,28 @@ def test_out_of_memory_by_the_programs_own_limit() -> None:
     found = out_of_memory(90 * MIB, 4096 * MIB, *halves(A))
     assert found.out_of_memory is not None
     assert found.out_of_memory["sentence"].endswith(
-        "4.00 GiB on the card. The card has enough: a limit decided, the program's own "
-        "(torch.cuda.set_per_process_memory_fraction) or that on the size of a segment, not the card."
+        "4.00 GiB on the card. The card has enough: the program's own limit decided "
+        "(torch.cuda.set_per_process_memory_fraction), or another process that took memory just then."
+    )
+
+
+@pytest.mark.parametrize(("request_mib", "free_mib", "segment"), [(3, 19, "20.00"), (1, 1, "2.00"), (11, 11, "12.00")])
+def test_out_of_memory_with_less_than_a_segment_left(request_mib: int, free_mib: int, segment: str) -> None:
+    found = out_of_memory(request_mib * MIB, free_mib * MIB)
+    assert found.out_of_memory is not None
+    assert found.out_of_memory["sentence"].endswith(
+        f"PyTorch takes whole segments from the card, here of {segment} MiB: it is full."
+    )
+
+
+def test_out_of_memory_beside_another_streams_holes() -> None:
+    rows = [(*row, 7) for row in halves(A)]
+    found = out_of_memory(75 * MIB, 12 * MIB, *rows)
+    assert found.out_of_memory is not None
+    assert found.out_of_memory["sentence"] == (
+        "The request that failed needs 75.00 MiB in one piece; nothing that could serve it lies free in PyTorch's "
+        "segments, and 12.00 MiB on the card. Even in one piece that would be 63.00 MiB too little. Another 80.00 MiB "
+        "lie free where it cannot go: other streams, memory pools and sizes have memory of their own."
     )
 
 

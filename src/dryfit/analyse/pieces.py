@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dryfit.analyse.block_map import Hole, Place
-from dryfit.recording.rounding import SMALL_POOL_BYTES
+from dryfit.recording.rounding import SMALL_POOL_BYTES, SMALL_SEGMENT_BYTES
 from dryfit.units import MIB, format_bytes
 
-# What the large pool of expandable segments maps and gives back at a time (`large_segment_size`).
+# What the large pool of expandable segments maps and gives back at a time (`large_segment_size`),
+# and what a request below the next takes from the card.
 _PAGE_BYTES = 20 * MIB
+# From here on a request has a segment of its own, rounded up (`kMinLargeAlloc`, `kRoundLarge`).
+_LARGE_BYTES, _ROUNDING_BYTES = 10 * MIB, 2 * MIB
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
@@ -19,13 +22,14 @@ class Pieces:
     """The free blocks that a request could have gone to, had they been large enough. All in bytes.
 
     `returnable_bytes` are the segments without any tensor, of all streams and pools, which PyTorch gives back to the
-    card before it fails. `pageable_bytes` is what expandable segments could have moved elsewhere, at the very least:
+    card before it fails; `elsewhere_bytes` all free blocks where the request cannot go. `pageable_bytes` is what expandable segments could have moved elsewhere, at the very least:
     the whole pages in holes of other segments, wherever these begin.
     """
 
     request_bytes: int
     total_bytes: int
     largest_bytes: int
+    elsewhere_bytes: int
     returnable_bytes: int
     pageable_bytes: int
 
@@ -50,6 +54,7 @@ def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]
         request_bytes=request_bytes,
         total_bytes=sum(hole.size for hole in fitting),
         largest_bytes=max((hole.size for hole in fitting), default=0),
+        elsewhere_bytes=sum(hole.size for hole in holes if hole.place != place),
         returnable_bytes=sum(hole.size for hole in holes if hole.is_whole),
         # A hole that begins within a page loses up to a page at its two ends together.
         pageable_bytes=sum(
@@ -70,12 +75,21 @@ def why_it_failed(pieces: Pieces, free_bytes: int) -> str:
         else "nothing that could serve it lies free in PyTorch's segments"
     )
     what = f"The request that failed needs {asked} in one piece; {lie}, and {format_bytes(free_bytes)} on the card."
-    if free_bytes >= pieces.request_bytes:
+    segment_bytes = _segment_bytes(pieces.request_bytes)
+    if free_bytes >= segment_bytes:
         return (
-            f"{what} The card has enough: a limit decided, the program's own "
-            "(torch.cuda.set_per_process_memory_fraction) or that on the size of a segment, not the card."
+            f"{what} The card has enough: the program's own limit decided "
+            "(torch.cuda.set_per_process_memory_fraction), or another process that took memory just then."
         )
+    if free_bytes >= pieces.request_bytes:
+        return f"{what} PyTorch takes whole segments from the card, here of {format_bytes(segment_bytes)}: it is full."
     short_bytes = pieces.request_bytes - pieces.total_bytes - free_bytes
+    if 0 < short_bytes <= pieces.elsewhere_bytes:
+        return (
+            f"{what} Even in one piece that would be {format_bytes(short_bytes)} too little. Another "
+            f"{format_bytes(pieces.elsewhere_bytes)} lie free where it cannot go: other streams, memory pools and sizes "
+            "have memory of their own."
+        )
     if short_bytes > 0:
         return (
             f"{what} Even in one piece that would be {format_bytes(short_bytes)} too little: fragmentation is not the "
@@ -91,3 +105,12 @@ def why_it_failed(pieces: Pieces, free_bytes: int) -> str:
         f"to help for certain (these move whole pages of {format_bytes(_PAGE_BYTES)}); allocating the largest tensors "
         "first does, as by running the largest batch first."
     )
+
+
+def _segment_bytes(request_bytes: int) -> int:
+    """What PyTorch takes from the card for a request (`get_allocation_size` in c10/cuda/CUDACachingAllocator.cpp)."""
+    if request_bytes <= SMALL_POOL_BYTES:
+        return SMALL_SEGMENT_BYTES
+    if request_bytes < _LARGE_BYTES:
+        return _PAGE_BYTES
+    return -(-request_bytes // _ROUNDING_BYTES) * _ROUNDING_BYTES
