@@ -21,9 +21,9 @@ EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 class Pieces:
     """The free blocks that a request could have gone to, had they been large enough. All in bytes.
 
-    `returnable_bytes` are the segments without any tensor, of all streams and pools, which PyTorch gives back to the
-    card before it fails; `elsewhere_bytes` all free blocks where the request cannot go. `pageable_bytes` is what expandable segments could have moved elsewhere, at the very least:
-    the whole pages in holes of other segments, wherever these begin.
+    `elsewhere_bytes` are the free blocks where the request cannot go, `returnable_bytes` the segments without any
+    tensor, wherever, which PyTorch gives back to the card before it fails. `pageable_bytes` is what expandable segments
+    could have moved elsewhere, at the very least: the whole pages in holes of other segments, wherever these begin.
     """
 
     request_bytes: int
@@ -87,8 +87,8 @@ def why_it_failed(pieces: Pieces, free_bytes: int) -> str:
     if 0 < short_bytes <= pieces.elsewhere_bytes:
         return (
             f"{what} Even in one piece that would be {format_bytes(short_bytes)} too little. Another "
-            f"{format_bytes(pieces.elsewhere_bytes)} lie free where it cannot go: other streams, memory pools and sizes "
-            "have memory of their own."
+            f"{format_bytes(pieces.elsewhere_bytes)} lie free where it cannot go: other streams, memory pools and "
+            "sizes have memory of their own."
         )
     if short_bytes > 0:
         return (
