@@ -9,7 +9,7 @@ Rules in their order, the first that holds counts:
     made in a forward pass or its loss            saved activation if it is there when backward begins, else temporary
     made in backward by a module called again     saved activation if it outlives the recomputation, else temporary
     made in backward                              temporary; gradient if it outlives it and is as large as a parameter
-    made with gradients off                       temporary
+    made with gradients off                       temporary, but an output that the program holds: saved activation
     made elsewhere                                temporary if freed there, input if the next forward pass finds it
 
 What only the end of the recording, or of the memory, kept from being freed is what its like was in an earlier step.
@@ -153,6 +153,8 @@ class _Rules:
             return ACTIVATION
         if bits & facts.MAKES_PARAMETERS:
             return PARAMETER
+        if bits & facts.IN_MODULE:
+            return ACTIVATION  # whatever the mark says, as in the first step of what torch.compile traces
         if stretch.phase in _LEAVES_SCRAPS:
             return TEMPORARY if end < self._never or stretch.is_cut else UNKNOWN
         if end == self._never:

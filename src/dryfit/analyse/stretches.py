@@ -20,7 +20,7 @@ from dryfit.recording.model import (
 )
 
 # What may come in the middle of a stretch: optimizers that step inside backward, zero_grad between model and backward.
-_INSIDE = ((OPTIMIZER_STEP, BACKWARD), (ZERO_GRAD, FORWARD))
+_INSIDE = ((OPTIMIZER_STEP, BACKWARD), (ZERO_GRAD, BACKWARD), (ZERO_GRAD, FORWARD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
