@@ -308,7 +308,7 @@ def declare(name: str, **changes: object) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("members", "header", "reason"),
     [
-        ({"devices/0/events/size": None}, None, "devices/0/events/size: "),
+        ({"devices/0/events/size": None}, None, "devices/0/events/size: it is missing"),
         ({"devices/0/events/size": b"\0" * 319}, None, "devices/0/events/size: 319 bytes instead of 320"),
         ({"devices/0/events/kind": b"\x0a" * 40}, None, "devices/0/events/kind has 10, but there are 10"),
         ({"devices/0/events/pool": numbers("H", *[1] * 40)}, None, "devices/0/events/pool has 1, but there are 1"),
@@ -339,7 +339,7 @@ def declare(name: str, **changes: object) -> Callable[[dict[str, Any]], None]:
         (None, lambda header: header["devices"][0].update(dropped_events="0"), "does not describe device 0"),
         (None, lambda header: header["devices"].append(header["devices"][0]), "devices/1/pools/first is missing"),
         (None, declare("devices/0/events/size", count=41), "devices/0/events has columns of different lengths"),
-        (None, declare("devices/0/events/size", count=1 << 60), "is declared as 1152921504606846976 numbers, a recording has"),
+        (None, declare("devices/0/events/size", count=1 << 60), "size is declared as 1152921504606846976 numbers"),
         (None, declare("devices/0/events/size", count=-1), "is declared as -1 numbers of type 'u64'"),
         (None, declare("devices/0/events/size", count=40.0), "is declared as 40.0 numbers"),
         (None, declare("devices/0/events/size", type="u7"), "is declared as 40 numbers of type 'u7'"),

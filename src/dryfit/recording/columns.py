@@ -149,7 +149,9 @@ class Columns:
 
     def _content(self, name: str, size: int) -> bytes:
         """A member's bytes, which are as many as this."""
-        member = self._members[name]
+        member = self._members.get(name)
+        if member is None:
+            raise ValueError("it is missing")
         if member.file_size != size:
             raise ValueError(f"{member.file_size} bytes instead of {size}")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -163,7 +165,7 @@ class Columns:
         return content
 
     def _read_header(self) -> dict[str, Any]:
-        size = self._members[HEADER].file_size
+        size = self._members[HEADER].file_size if HEADER in self._members else 0
         if size > _MOST_HEADER_BYTES:
             raise ValueError(f"its header has {size} bytes")
         header = json.loads(self._content(HEADER, size))
