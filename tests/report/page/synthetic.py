@@ -35,7 +35,7 @@ _PARAMETERS = (
     ("mlp.fc.weight", 4 * WIDTH), ("mlp.proj.weight", 4 * WIDTH),
 )  # fmt: skip
 # What one layer's forward and backward come to with `_noise` temporaries each, in allocations.
-_OF_A_LAYER = len(_FORWARD) + 2 * len(_FORWARD)
+_OF_A_LAYER = len(_FORWARD) + sum(is_saved for _, _, _, is_saved in _FORWARD)
 
 
 def training(

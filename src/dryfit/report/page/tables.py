@@ -56,7 +56,7 @@ def _modules() -> Html:
         ("Holds", "number"),
         ("Itself", "number own"),
         ("Of the peak", "number share"),
-        ("", "bar"),
+        ("", "weights"),
     )
     head = element("tr", *(element("th", words, scope="col", class_=style) for words, style in headings), role="row")
     return element(
@@ -98,24 +98,28 @@ def _line(line: LineBytes) -> Html:
 def _tensors(footprint: Footprint) -> Html | str:
     rows = [
         (
-            joined([swatch(tensor.owner), element("bdi", tensor.name or tensor.owner), _described(tensor)]),
+            _tensor(tensor),
             size(tensor.size_bytes),
             tensor.owner,
             element("bdi", tensor.module),
-            element("code", place_of(tensor.file, tensor.line) if tensor.file else "", title=tensor.file or None),
+            element("code", place_of(tensor.file, tensor.line), title=tensor.file) if tensor.file else "",
             tensor.begin,
             tensor.end or "never",
         )
         for tensor in footprint.tensors
     ]
-    return _foldable(
-        "Largest tensors at the peak", ("Tensor", "Size", "Owner", "Module", "Line", "Made", "Freed"), rows, (1,)
-    )
+    headings = ("Tensor", "Size", "Owner", "Module", "Line", "Made", "Freed")
+    return _foldable("Largest tensors at the peak", headings, rows, (1,))
 
 
-def _described(tensor: TensorBytes) -> Html:
+def _tensor(tensor: TensorBytes) -> Html:
+    """Its name, shape and type, as far as they are known."""
     shape = "" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "scalar"
-    return element("span", " ".join(part for part in (shape, tensor.dtype) if part), class_="source")
+    typed = " ".join(part for part in (shape, tensor.dtype) if part)
+    name = element("bdi", tensor.name or typed or "no name")
+    return joined(
+        [swatch(tensor.owner), name, element("span", typed, class_="source") if tensor.name and typed else ""]
+    )
 
 
 def _foldable(

@@ -50,7 +50,6 @@ function describeBlock(trace, series, i) {
   const module = strings[trace.modules[sites.module[s]]];
   const [file, line, called] = trace.lines[sites.line[s]];
   const isFreed = trace.end[i] < trace.events;
-  const life = isFreed ? lifeText(trace, i) : 'to the end of the recording';
   const facts = [
     ['owner', trace.owners[sites.owner[s]] + (sites.isOutput[s] ? ' (logits or loss)' : '')],
     ['tensor', name],
@@ -61,7 +60,7 @@ function describeBlock(trace, series, i) {
     ['asked for', sites.requested[s] === series.block[s] ? '' : `${formatCount(sites.requested[s])} bytes`],
     ['made', whenText(trace, trace.begin[i])],
     ['freed', isFreed ? whenText(trace, trace.end[i]) : 'never'],
-    ['lived', life],
+    ['lived', isFreed ? lifeText(trace, i) : ''],
     ['address', addressOf(trace, trace.place[i]) + (sites.stream[s] ? `, stream 0x${sites.stream[s].toString(16)}` : '')],
   ];
   return facts.filter(([, text]) => text);

@@ -30,9 +30,9 @@ function plural(count, noun) {
 }
 
 function formatTime(microseconds) {
-  if (microseconds >= 1e6) return `${(microseconds / 1e6).toFixed(3)} s`;
-  if (microseconds >= 1e3) return `${(microseconds / 1e3).toFixed(3)} ms`;
-  return `${Math.round(microseconds)} µs`;
+  if (microseconds >= 1e6) return `${(microseconds / 1e6).toFixed(3)}\u00a0s`;
+  if (microseconds >= 1e3) return `${(microseconds / 1e3).toFixed(3)}\u00a0ms`;
+  return `${Math.round(microseconds)}\u00a0µs`;
 }
 
 function stepName(step) {

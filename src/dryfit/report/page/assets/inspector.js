@@ -13,7 +13,7 @@ function createInspector(trace, series, view, footprint) {
     element.dataset.block = view.block;
     element.replaceChildren(
       make('h3', {}, view.cursor === footprint.peakEvent ? 'At the peak' : view.isHeld ? 'Held moment' : 'This moment'),
-      make('p', { class: 'when' }, momentText()),
+      make('p', { class: 'when' }, whenText(trace, view.cursor), make('br'), timeText()),
       make('p', { class: 'total' },
         make('strong', {}, formatBytes(total)), ' allocated', make('br'),
         make('span', { class: 'exact' }, `${formatCount(total)} bytes`)),
@@ -23,9 +23,8 @@ function createInspector(trace, series, view, footprint) {
     );
   }
 
-  function momentText() {
-    const time = view.cursor >= 0 && trace.time.length > 1 ? `, about ${formatTime(timeOf(trace, view.cursor))}` : '';
-    return `${whenText(trace, view.cursor)}${time}`;
+  function timeText() {
+    return view.cursor >= 0 && trace.time.length > 1 ? `about ${formatTime(timeOf(trace, view.cursor))} after the first` : '';
   }
 
   function ownerRows(owners, total) {

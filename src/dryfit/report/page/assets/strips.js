@@ -38,7 +38,7 @@ function drawBands(context, chart, trace, view, theme) {
     drawnTo = x1;
     context.fillStyle = i % 2 ? theme.bandStrong : theme.band;
     context.fillRect(x0, PHASE_STRIP.top, x1 - x0, PHASE_STRIP.height);
-    if (x1 - x0 > 12) {
+    if (x1 - x0 > 28) {
       context.fillStyle = theme.line;
       context.fillRect(Math.round(x0), PHASE_STRIP.top, 1, chart.height - PHASE_STRIP.top - 22);
     }

@@ -144,7 +144,7 @@ function createTimeline(trace, series, view, footprint) {
     context.lineWidth = 1.25;
     context.stroke();
     context.textAlign = 'right';
-    haloText(context, theme, 'reserved', left + width - 6, yOf(now) - 9, theme.ink);
+    labelText(context, theme, 'reserved', left + width - 6, yOf(now) - 9, theme.ink);
   }
 
   function drawLimit(context, theme) {
@@ -153,7 +153,7 @@ function createTimeline(trace, series, view, footprint) {
     const text = `${footprint.limitName}: ${formatBytes(footprint.limitBytes)}`;
     context.textAlign = 'left';
     if (!showsLimit) {
-      haloText(context, theme, `${text} ↑`, left + 6, chart.plot.top + 10, theme.limit);
+      labelText(context, theme, `${text} ↑`, left + 6, chart.plot.top + 10, theme.limit);
       return;
     }
     const y = Math.round(yOf(footprint.limitBytes)) + 0.5;
@@ -165,7 +165,7 @@ function createTimeline(trace, series, view, footprint) {
     context.lineTo(left + width, y);
     context.stroke();
     context.setLineDash([]);
-    haloText(context, theme, text, left + 6, y - 9, theme.limit);
+    labelText(context, theme, text, left + 6, y - 9, theme.limit);
   }
 
   function drawOutOfMemory(context, theme) {
@@ -176,7 +176,7 @@ function createTimeline(trace, series, view, footprint) {
       context.fillStyle = theme.limit;
       context.fillRect(x - 0.75, chart.plot.top, 1.5, chart.plot.height);
       context.textAlign = share > 0.8 ? 'right' : 'left';
-      haloText(context, theme, 'out of memory', x + (share > 0.8 ? -6 : 6), chart.plot.top + 26, theme.limit);
+      labelText(context, theme, 'out of memory', x + (share > 0.8 ? -6 : 6), chart.plot.top + 26, theme.limit);
     }
   }
 
@@ -227,11 +227,11 @@ function createTimeline(trace, series, view, footprint) {
   return { chart, draw, drawOver, pick };
 }
 
-function haloText(context, theme, text, x, y, colour) {
-  context.lineJoin = 'round';
-  context.lineWidth = 3;
-  context.strokeStyle = theme.surface;
-  context.strokeText(text, x, y);
+// Text that stays readable on whatever it lies on.
+function labelText(context, theme, text, x, y, colour) {
+  const wide = context.measureText(text).width;
+  context.fillStyle = theme.surface;
+  context.fillRect(context.textAlign === 'right' ? x - wide - 4 : x - 4, y - 7.5, wide + 8, 15);
   context.fillStyle = colour;
   context.fillText(text, x, y);
 }

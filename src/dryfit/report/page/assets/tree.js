@@ -1,6 +1,8 @@
 // The module tree at the peak. Rows are made when their parent opens: a large model has thousands of modules.
 // Keys are those of every tree: up and down, right opens, left closes or goes to the parent.
 
+const MOST_ROWS_AT_FIRST = 20;
+
 function createTree(trace) {
   const body = document.getElementById('tree');
   if (!body) return;
@@ -8,10 +10,10 @@ function createTree(trace) {
   const whole = Math.max(root.size, 1);
   addRows(root, null);
   open(root);
-  // The way to where the weight is, as far as one module has most of it.
+  // The way to where the weight is, as far as one module has most of it and the rest of the page stays near.
   for (let node = root; node.children.length; ) {
     const heavy = node.children.find((child) => child.size * 2 > node.size && child.children.length);
-    if (!heavy) break;
+    if (!heavy || body.children.length + heavy.children.length > MOST_ROWS_AT_FIRST) break;
     open(heavy);
     node = heavy;
   }
@@ -39,7 +41,7 @@ function createTree(trace) {
     make('td', { role: 'gridcell', class: 'number' }, formatBytes(size)),
     make('td', { role: 'gridcell', class: 'number own' }, own ? formatBytes(own) : '–'),
     make('td', { role: 'gridcell', class: 'number share' }, formatShare(size, whole)),
-    make('td', { role: 'gridcell', class: 'bar' }, ownersBar(owners, whole)));
+    make('td', { role: 'gridcell', class: 'weights' }, ownersBar(owners, whole)));
     node.row.node = node;
     if (after) after.after(node.row);
     else body.append(node.row);

@@ -1,0 +1,202 @@
+"""The page as a person meets it, in a browser: figures, pointing, keys, colours, a phone, hostile names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dryfit.analyse.analysis import Analysis
+from dryfit.report.page import write_page
+from dryfit.units import format_bytes
+
+from .browser import Browser, Tab
+from .synthetic import training
+
+INSPECTED = "Object.assign({}, document.getElementById('inspector').dataset)"
+FACTS = "Object.fromEntries([...document.querySelectorAll('[data-fact]')].map((e) => [e.dataset.fact, e.textContent]))"
+OWNERS = (
+    "Object.fromEntries([...document.querySelectorAll('#inspector [data-owner]')]"
+    ".map((e) => [e.dataset.owner, Number(e.dataset.bytes)]))"
+)
+
+
+def centre(tab: Tab, selector: str) -> tuple[float, float]:
+    """The middle of an element, once it is in sight."""
+    box = tab.evaluate(
+        f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}});"
+        "const b = e.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]; })()"
+    )
+    return box[0], box[1]
+
+
+def focus(tab: Tab, identifier: str) -> None:
+    tab.evaluate(f"document.getElementById({identifier!r}).focus()")
+
+
+def test_the_peak_is_the_figure(tab: Tab, run: Analysis) -> None:
+    peak = run.footprint.peak
+    label = tab.evaluate(
+        "(() => { const e = document.getElementById('peak-label');"
+        "return [e.textContent.trim(), e.dataset.bytes, e.hidden, e.querySelector('strong').textContent]; })()"
+    )
+    assert label == [f"peak {format_bytes(peak.allocated_bytes)}", str(peak.allocated_bytes), False,
+                     format_bytes(peak.allocated_bytes)]  # fmt: skip
+    # What the script adds up from the lifetimes, against what the analysis found.
+    assert tab.evaluate(INSPECTED) | {"block": "-1"} == {
+        "event": str(peak.event), "bytes": str(peak.allocated_bytes), "block": "-1",
+    }  # fmt: skip
+    assert tab.evaluate(OWNERS) == {each.owner: each.size_bytes for each in peak.owners if each.size_bytes}
+    assert format_bytes(run.replay.reserved_bytes[peak.event]) in tab.evaluate(
+        "document.querySelector('#inspector .reserved').textContent"
+    )
+
+
+def test_pointing_at_the_peak_shows_its_block(tab: Tab, run: Analysis) -> None:
+    x, top = tab.evaluate(
+        "(() => { const e = document.getElementById('timeline'); e.scrollIntoView();"
+        "const b = document.getElementById('peak-label').getBoundingClientRect();"
+        "return [b.left + b.width / 2, e.getBoundingClientRect().bottom]; })()"
+    )
+    tab.point(x, top - 30)  # just above zero: the lowest owner of the stack
+    assert tab.evaluate(INSPECTED)["event"] == str(run.footprint.peak.event)
+    facts = tab.evaluate(FACTS)
+    assert facts["owner"] == "parameter"
+    place = int(tab.evaluate(INSPECTED)["block"])
+    size_bytes = run.replay.lifetimes.block_bytes[place]
+    assert facts["size"] == f"{format_bytes(size_bytes)}, {size_bytes:,} bytes"
+    assert facts["module"] == run.attribution.modules[run.attribution.module[place]]
+    assert facts["line"] == "/home/me/gpt/train.py:60 in forward"
+    assert facts["made"] == f"event {run.replay.lifetimes.begin[place]:,}, setup"
+    assert facts["freed"] == "never"
+
+
+def test_pointing_at_the_block_map_shows_the_block_at_that_address(tab: Tab, run: Analysis) -> None:
+    x, y = centre(tab, "#blockmap")
+    found = set()
+    for shift in range(-120, 130, 20):
+        tab.point(x, y + shift)
+        inspected, facts = tab.evaluate(INSPECTED), tab.evaluate(FACTS)
+        if inspected["block"] == "-1":
+            continue
+        place, event = int(inspected["block"]), int(inspected["event"])
+        lifetimes = run.replay.lifetimes
+        assert lifetimes.begin[place] <= event < lifetimes.completed[place]
+        assert int(facts["address"], 16) == lifetimes.address[place]
+        found.add(place)
+    assert len(found) > 3
+
+
+def test_every_moment_has_the_allocated_bytes_of_the_replay(tab: Tab, run: Analysis) -> None:
+    focus(tab, "timeline")
+    tab.press("Home")
+    assert tab.evaluate(INSPECTED)["bytes"] == "0"
+    for event in range(40):
+        tab.press("ArrowRight")
+        assert tab.evaluate(INSPECTED)["event"] == str(event)
+        assert tab.evaluate(INSPECTED)["bytes"] == str(run.replay.allocated_bytes[event])
+    tab.press("End")
+    assert tab.evaluate(INSPECTED)["bytes"] == str(run.replay.allocated_bytes[-1])
+
+
+def test_keys_move_zoom_and_come_back(tab: Tab, run: Analysis) -> None:
+    peak = str(run.footprint.peak.event)
+    focus(tab, "timeline")
+    tab.press("Home")
+    tab.press("p")
+    assert tab.evaluate(INSPECTED)["event"] == peak
+    for _ in range(4):
+        tab.press("+")
+    tab.press("ArrowLeft")
+    assert tab.evaluate(INSPECTED)["event"] == str(run.footprint.peak.event - 1)
+    tab.press("ArrowRight", shift=True)
+    assert tab.evaluate(INSPECTED)["event"] == peak  # the peak of its phase
+    tab.press("ArrowDown")
+    largest = tab.evaluate(INSPECTED)["block"]
+    sizes = run.replay.lifetimes.block_bytes
+    alive = [place for place in range(len(sizes))
+             if run.replay.lifetimes.begin[place] <= int(peak) < run.replay.lifetimes.end[place]]  # fmt: skip
+    assert sizes[int(largest)] == max(sizes[place] for place in alive)
+    tab.evaluate("new Promise((done) => setTimeout(done, 200))")
+    spoken = tab.evaluate("document.getElementById('live').textContent")
+    assert spoken.startswith("Block: owner ") and f"{sizes[int(largest)]:,} bytes" in spoken
+    tab.press("Escape")
+    assert tab.evaluate(INSPECTED)["block"] == "-1"
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_the_module_tree_opens_by_keys(tab: Tab, run: Analysis) -> None:
+    rows = "[...document.querySelectorAll('#tree tr')].map((e) => [e.dataset.path, e.getAttribute('aria-expanded')])"
+    layers = {f"h.{layer}" for layer in range(6)}
+    tab.evaluate("document.querySelector('#tree tr').focus()")
+    tab.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.dataset.path") == "h"
+    for key, is_open in (("ArrowRight", True), ("ArrowLeft", False), ("Enter", True), (" ", False), ("ArrowRight", True)):
+        tab.press(key)
+        shown = dict(tab.evaluate(rows))
+        assert shown["h"] == str(is_open).lower()
+        assert layers <= set(shown) if is_open else not layers & set(shown)
+    tab.press("ArrowRight")
+    first = run.footprint.modules.children[0].children[0]
+    assert tab.evaluate("document.activeElement.dataset.path") == first.path
+    assert format_bytes(first.size_bytes) in tab.evaluate("document.activeElement.textContent")
+
+
+def test_the_timeline_as_a_table_has_every_phase(tab: Tab, run: Analysis) -> None:
+    tab.evaluate("document.getElementById('phase-table').open = true")
+    tab.settle()
+    found = tab.evaluate(
+        "[...document.querySelectorAll('#phase-table tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+    )
+    peak = run.footprint.peak
+    row = next(row for row in found if row[2] == f"{peak.event:,}")
+    assert row[:4] == [f"step {peak.step}", peak.phase, f"{peak.event:,}", format_bytes(peak.allocated_bytes)]
+
+
+def test_dark_and_light(tab: Tab) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    picture = "document.querySelector('#blockmap .base').toDataURL()"
+    seen = {}
+    for scheme in ("light", "dark"):
+        tab.colours(scheme)
+        tab.settle()
+        seen[scheme] = tab.evaluate(background), tab.evaluate(picture)
+    assert seen["light"][0] == "rgb(252, 252, 250)" and seen["dark"][0] == "rgb(20, 22, 26)"
+    assert seen["light"][1] != seen["dark"][1]
+    tab.click(*centre(tab, "#theme"))
+    assert tab.evaluate(background) == seen["light"][0]
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_a_narrow_screen_scrolls_one_way_only(tab: Tab, width: int) -> None:
+    tab.resize(width, 740, 2, mobile=True)
+    tab.settle()
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
+    hostile = "</script><img src=x onerror=alert(1)><script>window.owned=1</script>\"'&${x}\u202e\ud800"
+    path = tmp_path / "hostile.html"
+    write_page(training(1500, layers=2, names=hostile), path, title=f"Peak of {hostile}")
+    tab = Tab(browser)
+    tab.open(path)
+    focus(tab, "timeline")
+    tab.press("ArrowDown")
+    assert "<img src=x onerror=alert(1)>" in tab.evaluate(FACTS)["line"]
+    assert tab.evaluate("document.querySelectorAll('img').length") == 0
+    assert tab.evaluate("typeof window.owned") == "undefined"
+    assert "<img" in tab.evaluate("document.querySelector('h1').textContent")
+    assert tab.evaluate("document.scripts.length") == 1  # the data has been taken out
+    assert (tab.requests, tab.problems) == ([path.as_uri()], [])
+    tab.close()
+
+
+def test_the_policy_stops_what_would_get_through(tab: Tab) -> None:
+    stopped = tab.evaluate("fetch('https://example.org/').then(() => 'sent', () => 'stopped')")
+    assert stopped == "stopped"
+    tab.evaluate(
+        "{ const s = document.createElement('script'); s.textContent = 'window.owned = 1'; document.body.append(s); }"
+    )
+    assert tab.evaluate("typeof window.owned") == "undefined"
+    assert all("Content Security Policy" in problem for problem in tab.problems)
+    tab.problems.clear()
