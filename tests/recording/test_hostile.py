@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dryfit.errors import UsageError
-from dryfit.recording import containers, unpickle
+from dryfit.recording import containers, snapshot_segments, snapshot_stacks, unpickle
 from dryfit.recording import snapshot as snapshot_module
 from dryfit.recording.model import Recording
 from dryfit.recording.opening import open_recording
@@ -233,14 +233,19 @@ def test_lists_that_hold_each_other_many_times_take_no_time(tmp_path: Path) -> N
     started = time.perf_counter()
     settings_of_many = {**snapshot(), "allocator_settings": {"a": laugh}}
     assert from_snapshot(settings_of_many).about["allocator_settings"] == {"a": None}
+    levels: dict[str, Any] = {}
+    for _ in range(60):
+        levels = dict.fromkeys("abcdefghij", levels)
+    found = from_snapshot({**snapshot(), "allocator_settings": levels}).about["allocator_settings"]
+    assert found == dict.fromkeys("abcdefghij", dict.fromkeys("abcdefghij"))
     assert time.perf_counter() - started < 1
 
 
 def test_one_event_named_many_times_stops_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_module, "MAX_EVENTS", 1000)
-    monkeypatch.setattr(snapshot_module, "MAX_BLOCKS", 1000)
-    monkeypatch.setattr(snapshot_module, "MAX_FRAMES", 1000)
-    monkeypatch.setattr(snapshot_module, "MAX_STACKS", 1000)
+    monkeypatch.setattr(snapshot_segments, "MAX_BLOCKS", 1000)
+    monkeypatch.setattr(snapshot_stacks, "MAX_FRAMES", 1000)
+    monkeypatch.setattr(snapshot_stacks, "MAX_STACKS", 1000)
     trace = [event("alloc")] * 600
     expect({"device_traces": [trace, trace]}, "it has 1,200 events where at most 1,000 of them is expected")
     held = [block(0)] * 600
