@@ -49,6 +49,7 @@ def observed(*processes: list[dict[str, Any]], **changes: Any) -> Observed:
         devices=1,
         total_bytes=CARD.total_bytes,
         notes=[],
+        recordings={},
     )
     return dataclasses.replace(plain, **changes)
 

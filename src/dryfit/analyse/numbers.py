@@ -79,22 +79,25 @@ def _reserved(peak: Peak, blocks: BlockMap) -> str:
 
 
 def _on_the_card(peak_reserved_bytes: int, about: Mapping[str, Any]) -> Number:
-    """What nvidia-smi shows at most: the peak of reserved memory, and what is outside the allocator."""
+    """What nvidia-smi shows at most: what is taken from the card, by the allocator or past it, and the CUDA context."""
     card = about.get("card") or {}
     decides = "This number decides whether it fits."
+    taken_bytes = max(peak_reserved_bytes, about.get("peak_used_bytes") or 0)
+    past_bytes = taken_bytes - peak_reserved_bytes
+    past = f"{format_bytes(past_bytes)} taken past PyTorch's allocator (NCCL, extensions). " if past_bytes else ""
     if card.get("outside_bytes") is not None and card.get("key") != "unlimited":
         outside_bytes, margin_bytes = card["outside_bytes"], card.get("outside_margin_bytes", 0)
         give_or_take = f", give or take {format_bytes(margin_bytes)}" if margin_bytes else ""
         why = (
-            f"About {format_bytes(outside_bytes)}{give_or_take}, outside PyTorch's allocator: the CUDA context, its "
-            f"kernels and libraries on {card.get('name', 'the card')}; NCCL's buffers come on top. {decides}"
+            f"{past}About {format_bytes(outside_bytes)}{give_or_take}, outside PyTorch's allocator: the CUDA context, "
+            f"its kernels and libraries on {card.get('name', 'the card')}; NCCL's buffers come on top. {decides}"
         )
-        return Number(name="nvidia-smi", size_bytes=peak_reserved_bytes + outside_bytes, why=why)
+        return Number(name="nvidia-smi", size_bytes=taken_bytes + outside_bytes, why=why)
     of_all = sorted(each.outside_bytes for each in all_cards())
     least, middle, most = of_all[0], of_all[len(of_all) // 2], of_all[-1]
     why = (
-        f"About {format_bytes(middle)} outside PyTorch's allocator: the CUDA context, its kernels and libraries. The "
-        f"card is not known; {format_bytes(least)} to {format_bytes(most)} are expected on those of dryfit's "
+        f"{past}About {format_bytes(middle)} outside PyTorch's allocator: the CUDA context, its kernels and libraries. "
+        f"The card is not known; {format_bytes(least)} to {format_bytes(most)} are expected on those of dryfit's "
         f"catalogue. {decides}"
     )
-    return Number(name="nvidia-smi", size_bytes=peak_reserved_bytes + middle, why=why)
+    return Number(name="nvidia-smi", size_bytes=taken_bytes + middle, why=why)

@@ -86,26 +86,27 @@ def run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
         progress=sys.stderr,
     )
+    problem = None
+    try:
+        _save(result, arguments)
+    except UsageError as error:
+        problem = error  # what was found is printed all the same
     if arguments.json:
         print(result.to_json())
     else:
         from dryfit.report import text
 
         text.print_result(result)
+    if problem is not None:
+        raise problem
+    return result.exit_code
+
+
+def _save(result: Result, arguments: argparse.Namespace) -> None:
+    """Write the files that were asked for; before anything is printed, so that a closed pipe loses nothing."""
     if arguments.output:
         result.save(arguments.output)
     if arguments.record:
         result.save_recording(arguments.record)
     if arguments.report:
-        _write_page(result, arguments.report)
-    return result.exit_code
-
-
-def _write_page(result: Result, path: str) -> None:
-    from dryfit.analyse import analyse
-    from dryfit.errors import UsageError
-    from dryfit.report.page import write_page
-
-    if result.recording is None:
-        raise UsageError(f"There is nothing to show in {path}: PyTorch's allocator was not used.")
-    write_page(analyse(result.recording), path, result=result)
+        result.save_report(arguments.report)

@@ -100,7 +100,8 @@ class Label(NamedTuple):
     """What is known of the allocation that event number `event` made: its owner, and its tensor as far as known.
 
     `name` is the program's own: "blocks.0.qkv.weight", for an optimizer's state "exp_avg of blocks.0.qkv.weight".
-    `dtype` is torch's name for it, "float32". An allocation may have several labels; the first owner in `OWNERS` counts.
+    `dtype` is torch's name for it, "float32". An allocation may have several labels; the owner that comes first in
+    `OWNERS` counts.
     """
 
     event: int
@@ -165,7 +166,8 @@ class Recording:
     """The durable record of one process: what its allocators did, when, for whom, from which line.
 
     `source` is "rehearsal" or "snapshot". `about` has plain values as far as they are known: "program" (words),
-    "versions", "card" (as `Card.to_dict`), "allocator_settings" (PyTorch's), "ending".
+    "versions", "card" (as `Card.to_dict`), "allocator_settings" (PyTorch's), "ending", "peak_used_bytes" (what the
+    process took of the card, by PyTorch's allocator or past it).
     `workspaces` are addresses and sizes, in bytes, that libraries such as cuBLAS were given to work in.
     """
 

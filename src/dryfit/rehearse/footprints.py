@@ -24,6 +24,7 @@ def with_footprint(result: Result, recordings: Mapping[int, Recording]) -> Resul
         "card": result.card,
         "versions": result.versions,
         "ending": result.ending.how,
+        "peak_used_bytes": result.processes[0]["peak_used_bytes"],
     }
     recording = dataclasses.replace(recording, about={**recording.about, **about})
     try:

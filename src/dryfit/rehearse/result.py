@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dryfit.analyse.footprint import Footprint
+from dryfit.analyse import Footprint, analyse
 from dryfit.errors import UsageError
 from dryfit.recording import file
 from dryfit.recording.model import Recording
@@ -152,11 +153,28 @@ class Result:
         except OSError as error:
             raise UsageError(f"The result could not be saved as {path}: {error.strerror}.") from error
 
+    def _repr_html_(self) -> str:
+        """The result in a notebook: the verdict, and who owns the peak."""
+        shown: str = _report("notebook").html(self)
+        return shown
+
+    def save_report(self, path: str | Path) -> None:
+        """Write one HTML page that shows who owned the memory, and when.
+
+        Raises:
+            UsageError: there is no recording (nothing was allocated, or this result was read from a file); the page
+                cannot be written.
+        """
+        if self.recording is None:
+            raise UsageError(f"There is nothing to show in {path}: PyTorch's allocator was not used.")
+        _report("page").write_page(analyse(self.recording), path, result=self)
+
     def save_recording(self, path: str | Path) -> None:
         """Write the recording, for `dryfit report`.
 
         Raises:
-            UsageError: there is none (nothing was allocated, or this result was read from a file); it cannot be written.
+            UsageError: there is none (nothing was allocated, or this result was read from a file); the file cannot be
+                written.
         """
         if self.recording is None:
             raise UsageError(f"There is no recording to save as {path}: PyTorch's allocator was not used.")
@@ -184,6 +202,11 @@ class Result:
             return _of(cls, values)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error
+
+
+def _report(name: str) -> Any:
+    """A module of the room `report`, by name: it reads results, and a result that is shown is the one step back."""
+    return importlib.import_module(f"dryfit.report.{name}")
 
 
 def check_place_for(path: Path) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_MODULES, _MOST_LINES, _MOST_TENSORS, _MOST_STEPS = 9, 6, 6, 6
 _LEAST_SHARE_OF_A_MODULE = 0.02
+_ASKED_FOR = (PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION)
+"""What people ask for first; shown even where it is nothing."""
 OUTSIDE_MODULES = "(outside the modules)"
 _OWNER_STYLES = {
     PARAMETER: "blue", GRADIENT: "magenta", OPTIMIZER_STATE: "cyan", AUTOCAST_COPY: "bright_blue",
@@ -48,7 +50,7 @@ def print_footprint(footprint: Footprint, file: TextIO | None = None) -> None:
     sentence(console, peak_line(footprint), style="bold")
     if footprint.out_of_memory is not None:
         sentence(console, out_of_memory_line(footprint.out_of_memory), style="bold red")
-    _owners(console, footprint.peak)
+    print_owners(console, footprint.peak)
     _modules(console, footprint)
     _lines(console, footprint)
     _tensors(console, footprint)
@@ -116,8 +118,12 @@ def heaviest_first(owners: Iterable[OwnerBytes]) -> list[OwnerBytes]:
     return sorted((one for one in owners if one.size_bytes), key=lambda one: -one.size_bytes)
 
 
-def _owners(console: Console, peak: Peak) -> None:
+def print_owners(console: Console, peak: Peak) -> None:
+    """Print who owns a peak, and how much of it depends on the batch."""
     owners = heaviest_first(peak.owners)
+    if any(one.owner in _ASKED_FOR for one in owners):
+        held = {one.owner for one in owners}
+        owners += [OwnerBytes(owner=name, size_bytes=0, blocks=0) for name in _ASKED_FOR if name not in held]
     most = owners[0].size_bytes if owners else 1
     rows = [
         (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.places import as_seen_from_here
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
 from dryfit.report.columns import aligned
+from dryfit.report.footprint import print_owners
+from dryfit.report.terminal import open_console
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ _MOST_CARDS_NAMED = 6
 
 def print_result(result: Result, file: TextIO | None = None) -> None:
     """Print a result; colour and width as the terminal has them, plain text where there is none."""
-    from rich.console import Console
-
-    console = Console(file=file or sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    console = open_console(file)
     console.print(verdict_line(result), style=f"bold {_colour(result)}")
     if result.peak_reserved_bytes:
         console.print()
         _numbers(console, result)
+    if result.footprint is not None:
+        print_owners(console, result.footprint.peak)
     if len(result.step_peaks) > 1:
         console.print()
         _steps(console, result)

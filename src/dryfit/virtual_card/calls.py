@@ -62,7 +62,7 @@ def unfaithful_calls() -> dict[str, int]:
 
 def workspaces() -> list[tuple[int, int]]:
     """Addresses and sizes, in bytes, of the memory that cuBLAS and cuBLASLt were given to work in, each once."""
-    found = []
+    found: list[tuple[int, int]] = []
     address = ctypes.c_size_t()
     while size_bytes := _library().dryfit_workspaces(len(found), ctypes.byref(address)):
         found.append((address.value, int(size_bytes)))

@@ -5,11 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from dryfit.recording.model import AFTER_BACKWARD, ALLOC, CLIP, FREE_REQUESTED, DeviceTrace, Label, Mark
+from dryfit.recording.model import (
+    AFTER_BACKWARD,
+    AFTER_STEP,
+    ALLOC,
+    CLIP,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    OOM,
+    DeviceTrace,
+    Label,
+    Mark,
+)
 from dryfit.recording.stacks import Stacks
 from dryfit.rehearse.inside.recorder import LabelAt, MarkAt, Position
 
 _CLIPPING = "/torch/nn/utils/clip_grad.py"
+_BETWEEN = (AFTER_BACKWARD, AFTER_STEP)
 
 
 def place(trace: DeviceTrace, marks: Sequence[MarkAt], labels: Sequence[LabelAt], stacks: Stacks) -> DeviceTrace:
@@ -20,15 +32,21 @@ def place(trace: DeviceTrace, marks: Sequence[MarkAt], labels: Sequence[LabelAt]
     ]
     return dataclasses.replace(
         trace,
-        marks=tuple(_without_empty(_with_clipping(trace, placed_marks, stacks))),
+        marks=tuple(_without_repeats(_with_clipping(trace, placed_marks, stacks))),
         labels=tuple(_placed_labels(trace, counted, labels)),
     )
 
 
 def _events_by_count(trace: DeviceTrace) -> list[int]:
-    """The number of the event after the n-th allocation or free."""
-    counts = (ALLOC, FREE_REQUESTED)
-    return [0, *(event + 1 for event, kind in enumerate(trace.events.kind) if kind in counts)]
+    """The number of the event after the n-th of those that count, and after what comes with it."""
+    counts = (ALLOC, FREE_REQUESTED, OOM)
+    after = [0]
+    for event, kind in enumerate(trace.events.kind):
+        if kind in counts:
+            after.append(event + 1)
+        elif kind == FREE_COMPLETED and after[-1] == event:
+            after[-1] += 1
+    return after
 
 
 def _event_after(counted: list[int], position: Position, device: int) -> int:
@@ -76,11 +94,11 @@ def _with_clipping(trace: DeviceTrace, marks: list[Mark], stacks: Stacks) -> lis
     return result
 
 
-def _without_empty(marks: list[Mark]) -> list[Mark]:
-    """Without marks that the next one replaces before anything happened, and those that change nothing."""
+def _without_repeats(marks: list[Mark]) -> list[Mark]:
+    """Without marks that change nothing, and without stretches between two phases in which nothing happened."""
     kept: list[Mark] = []
     for i, mark in enumerate(marks):
-        is_empty = i + 1 < len(marks) and marks[i + 1].event == mark.event
-        if not is_empty and (not kept or kept[-1][1:] != mark[1:]):
+        was_nothing = mark.phase in _BETWEEN and i + 1 < len(marks) and marks[i + 1].event == mark.event
+        if not was_nothing and (not kept or kept[-1][1:] != mark[1:]):
             kept.append(mark)
     return kept

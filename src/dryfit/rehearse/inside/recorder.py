@@ -1,7 +1,7 @@
 """Keeps what the recording of this process is made of: the allocator's own events, and marks and labels among them.
 
 The allocator records its events by itself. Where among them a mark or a label belongs is known from its own counts of
-allocations and frees: the n-th of them is one event of the recording and no other.
+allocations, frees and failures: the n-th of them is one event of the recording and no other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dryfit.rehearse.inside import tensors, torch_private
 from dryfit.rehearse.inside.names import Names
 
 Position = tuple[int, ...]
-"""For each device, how many allocations and frees its allocator has counted."""
+"""For each device, how many allocations, frees and failures its allocator has counted."""
 
 # A model is looked through on its first calls: some make their parameters, or have them replaced, in the first.
 _CALLS_TO_LOOK_AT = 2
@@ -93,13 +93,11 @@ class Recorder:
     def _position(self) -> Position:
         if not torch_private.cuda_is_initialized():
             return ()
-        return tuple(
-            torch_private.allocations_and_frees(self._read(device)) for device in range(torch_private.device_count())
-        )
+        return tuple(torch_private.counted_events(self._read(device)) for device in range(torch_private.device_count()))
 
     @property
     def counted(self) -> int:
-        """How many allocations and frees the allocators had counted at the last mark."""
+        """How many allocations, frees and failures the allocators had counted at the last mark."""
         return sum(self.marks[-1].position)
 
     # --- models --------------------------------------------------------------------------------------------------

@@ -60,10 +60,10 @@ def allocator_settings() -> dict[str, str]:
 # --- the allocator's own record ------------------------------------------------------------------------------------
 
 
-def allocations_and_frees(stats: _Stats) -> int:
-    """How many allocations and frees an allocator has counted, from its statistics."""
+def counted_events(stats: _Stats) -> int:
+    """How many allocations, frees and failures an allocator has counted, from its statistics."""
     count = stats["allocation"]["all"]
-    return int(count["allocated"]) + int(count["freed"])
+    return int(count["allocated"]) + int(count["freed"]) + int(stats["num_ooms"])
 
 
 def memory_history() -> tuple[Callable[[], None], Callable[[], _Stats]]:

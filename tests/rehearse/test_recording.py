@@ -1,0 +1,222 @@
+"""What a rehearsal records: the allocator's events as they were, marks and labels in their places, module paths."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dryfit.errors import UsageError
+from dryfit.recording import model
+from dryfit.recording.file import load
+from dryfit.recording.model import DeviceTrace, Label, Recording
+from dryfit.recording.replay import replay
+from dryfit.rehearse.result import Result
+
+PROGRAM = """
+    import torch
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+    from torch.utils.data import DataLoader
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+        def forward(self, x):
+            return x + self.down(torch.relu(self.up(x)))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain, self.again = Block(), Block()
+            self.register_buffer("scale", torch.ones(4096))
+            self.head = nn.Linear(256, 4000)
+
+        def forward(self, x):
+            x = checkpoint(self.again, self.plain(x), use_reentrant=False)
+            return self.head(x * self.scale[0])
+
+    model, loss_of = Model().cuda(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = DataLoader([(torch.randn(256), 1) for _ in range(2048)], batch_size=512)
+    for x, y in data:
+        x, y = x.cuda(), y.cuda()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(x)
+            loss = loss_of(logits, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    print("peaks", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+"""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One rehearsal of PROGRAM: its result, its recording and its one card's trace."""
+
+    result: Result
+    recording: Recording
+    trace: DeviceTrace
+
+    def labels(self, owner: str) -> dict[str, Label]:
+        return {label.name: label for label in self.trace.labels if label.owner == owner}
+
+    def stack_of(self, label: Label) -> list[Any]:
+        return self.recording.stacks.frames(self.trace.events.stack[label.event])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, "-m", "dryfit", "run", "--gpu", "sm=80,sms=108,memory=40GiB", "--steps", "all"]
+    command += ["-o", "result.json", "--record", "run.dryfit", "--report", "page.html", "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "page.html").stat().st_size > 10_000
+    recording = load(folder / "run.dryfit")
+    return Recorded(Result.load(folder / "result.json"), recording, recording.devices[0])
+
+
+def test_the_replay_of_the_recording_has_the_peaks_of_the_run(recorded: Recorded) -> None:
+    replayed = replay(recorded.trace)
+    assert max(replayed.allocated_bytes) == recorded.result.peak_allocated_bytes
+    assert max(replayed.reserved_bytes) == recorded.result.peak_reserved_bytes
+    assert replayed.end_error_bytes == 0
+    assert recorded.trace.starts_empty
+
+
+def test_the_result_has_the_footprint(recorded: Recorded) -> None:
+    footprint = recorded.result.footprint
+    assert footprint is not None
+    assert sum(owner.size_bytes for owner in footprint.peak.owners) == recorded.result.peak_allocated_bytes
+    assert recorded.recording.about["program"] == ["train.py"]
+    assert recorded.recording.about["ending"] == "finished"
+
+
+def test_parameters_gradients_and_states_are_labelled_by_name(recorded: Recorded) -> None:
+    parameters = recorded.labels(model.PARAMETER)
+    assert len(parameters) == 10
+    assert (parameters["plain.up.weight"].dtype, parameters["plain.up.weight"].shape) == ("float32", (1024, 256))
+    assert set(recorded.labels(model.GRADIENT)) == set(parameters)
+    states = recorded.labels(model.OPTIMIZER_STATE)
+    assert set(states) == {f"{key} of {name}" for name in parameters for key in ("exp_avg", "exp_avg_sq")}
+    assert recorded.labels(model.BUFFER)["scale"].shape == (4096,)
+
+
+def test_every_step_has_gradients_of_its_own_and_the_first_makes_the_states(recorded: Recorded) -> None:
+    of_one = [label for label in recorded.trace.labels if label.owner == model.GRADIENT and label.name == "head.weight"]
+    assert len({label.event for label in of_one}) == 4
+    of_one = [label for label in recorded.trace.labels if label.name == "exp_avg of head.weight"]
+    assert len({label.event for label in of_one}) == 1
+
+
+def test_inputs_are_what_the_model_was_given(recorded: Recorded) -> None:
+    shapes = {label.shape for label in recorded.trace.labels if label.owner == model.INPUT}
+    assert {(512, 256), (512,), (512, 4000)} == shapes  # the loss is called like a model, with logits and targets
+
+
+def test_phases_follow_each_other_in_every_step(recorded: Recorded) -> None:
+    for step in (2, 3, 4):
+        phases = [mark.phase for mark in recorded.trace.marks if mark.step == step]
+        ordered = list(dict.fromkeys(phases))
+        assert ordered[:7] == [
+            "forward", "loss", "backward", "after backward", "clip", "optimizer step", "zero_grad",
+        ]  # fmt: skip
+        assert "data" in ordered or step == 4
+
+
+def test_autocast_is_marked_where_it_was_on(recorded: Recorded) -> None:
+    on = {mark.phase for mark in recorded.trace.marks if mark.autocast}
+    assert "forward" in on
+    assert "backward" not in {mark.phase for mark in recorded.trace.marks if mark.autocast and mark.step > 4}
+
+
+def test_stacks_say_which_module_allocated(recorded: Recorded) -> None:
+    events, stacks = recorded.trace.events, recorded.recording.stacks
+    paths = set()
+    for kind, stack in zip(events.kind, events.stack, strict=True):
+        if kind == model.ALLOC:
+            paths.add(tuple(frame.name for frame in stacks.frames(stack) if frame.is_module))
+    assert ("plain.up", "plain", "") in paths
+    assert ("head", "") in paths
+    assert ("again.down", "again") in paths or ("again.down", "again", "") in paths  # recomputed in backward
+
+
+def test_modules_have_their_class_and_output(recorded: Recorded) -> None:
+    outputs = {output.path: output for output in recorded.recording.modules}
+    assert (outputs["plain.up"].kind, outputs["plain.up"].dtype) == ("Linear", "bfloat16")
+    assert outputs["plain.up"].shape == (512, 1024)
+    assert outputs[""].kind == "Model"
+    assert outputs["CrossEntropyLoss"].shape == ()
+
+
+def test_no_frame_of_ours_is_in_the_recording(recorded: Recorded) -> None:
+    assert not [frame for frame in recorded.recording.stacks.all_frames if "/dryfit/" in frame.file]
+
+
+def test_the_workspaces_are_those_that_were_allocated(recorded: Recorded) -> None:
+    sizes = {size for _, size in recorded.recording.workspaces}
+    assert 8519680 in sizes
+
+
+OUT_OF_MEMORY = """
+    import torch
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(40))).cuda()
+    model(torch.randn(1 << 16, 1024, device="cuda", requires_grad=True)).sum().backward()
+"""
+
+
+def test_a_run_out_of_memory_is_recorded_to_the_request_that_failed(rehearse: Any, project: Path) -> None:
+    done = rehearse(OUT_OF_MEMORY, gpu="sm=80,sms=108,memory=4GiB", options=("--record", "oom.dryfit"))
+    assert done.code == 1, done.stderr
+    trace = load(project / "oom.dryfit").devices[0]
+    failed = [trace.events.size[event] for event, kind in enumerate(trace.events.kind) if kind == model.OOM]
+    assert failed == [256 << 20]
+    footprint = done.result["footprint"]
+    assert footprint["out_of_memory"]["requested_bytes"] == 256 << 20
+    owners = {owner["owner"]: owner["size_bytes"] for owner in footprint["peak"]["owners"]}
+    assert owners["parameter"] == 40 * (1024 * 1024 + 1024) * 4
+    assert owners["saved activation"] > 0.9 * (footprint["peak"]["allocated_bytes"] - owners["parameter"] - (256 << 20))
+    assert owners.get("unknown", 0) == 0
+
+
+SNAPSHOTS_OF_ITS_OWN = """
+    import torch
+    torch.zeros(1 << 20, device="cuda")
+    torch.cuda.memory._record_memory_history(max_entries=10)
+    x = torch.zeros(1 << 22, device="cuda")
+    kinds = [event["action"] for event in torch.cuda.memory._snapshot()["device_traces"][0]]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    y = torch.zeros(1 << 23, device="cuda")
+    print("kinds", kinds)
+"""
+
+
+def test_a_program_that_takes_snapshots_gets_its_own_and_so_do_we(rehearse: Any, project: Path) -> None:
+    done = rehearse(SNAPSHOTS_OF_ITS_OWN, options=("--record", "run.dryfit"))
+    assert "kinds ['alloc']" in done.stderr  # into the segment that was there before
+    trace = load(project / "run.dryfit").devices[0]
+    sizes = [size for kind, size in zip(trace.events.kind, trace.events.size, strict=True) if kind == model.ALLOC]
+    assert sizes == [4 << 20, 16 << 20, 32 << 20]
+
+
+def test_nothing_on_the_card_leaves_no_recording(rehearse: Any) -> None:
+    done = rehearse("import torch\n", options=("--record", "run.dryfit"))
+    assert done.code == 2
+    assert "There is no recording to save as run.dryfit: PyTorch's allocator was not used." in done.stderr
+    assert done.result["footprint"] is None
+
+
+def test_a_result_read_back_has_no_recording(recorded: Recorded, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no recording to save as"):
+        recorded.result.save_recording(tmp_path / "again.dryfit")
