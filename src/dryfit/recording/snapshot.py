@@ -38,7 +38,7 @@ from dryfit.recording.snapshot_stacks import FrameOf, stack_interner
 from dryfit.recording.stacks import Frame, Stacks
 
 MAX_EVENTS = 16_000_000
-"""What no real snapshot reaches, as the rest that is counted here. A file can name one event often, two bytes a time."""
+"""What no real snapshot reaches. A file can name one event many times, in two bytes each."""
 MAX_DEVICES = 1024
 
 _KIND_NUMBERS = {name: number for number, name in enumerate(KINDS)}
