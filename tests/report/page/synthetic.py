@@ -11,6 +11,7 @@ import random
 from array import array
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from math import ceil
 
 from dryfit.analyse.analysis import Analysis
 from dryfit.analyse.attribution import Attribution
@@ -35,7 +36,8 @@ _PARAMETERS = (
     ("mlp.fc.weight", 4 * WIDTH), ("mlp.proj.weight", 4 * WIDTH),
 )  # fmt: skip
 # What one layer's forward and backward come to with `_noise` temporaries each, in allocations.
-_OF_A_LAYER = len(_FORWARD) + sum(is_saved for _, _, _, is_saved in _FORWARD)
+_SAVED = sum(is_saved for _, _, _, is_saved in _FORWARD)
+_OF_A_LAYER = len(_FORWARD) + _SAVED
 
 
 def training(
@@ -44,7 +46,7 @@ def training(
     """The analysis of a run of about so many events. `names` is put into every name there is, to see it be inert."""
     run = _Run(random.Random(seed), layers, names)
     each = events / 3 / STEPS / micro_batches / layers
-    run.noise = max(0, round((each - _OF_A_LAYER) / 2))
+    run.noise = max(0, ceil((each - _OF_A_LAYER) / 4)) * 2  # half of it in forward, half in backward, in pairs
     run.train(micro_batches)
     return run.analysis()
 
@@ -129,7 +131,7 @@ class _Run:
                         grads.append(self.tensor(model.GRADIENT, name, shapes[name], line))
             self.free(event)
             self.free(upstream)
-            if place % len(_FORWARD) == 0:
+            if place % _SAVED == 0:
                 self.make_noise(path)
         if is_first:
             grads += [

@@ -131,7 +131,13 @@ def test_the_module_tree_opens_by_keys(tab: Tab, run: Analysis) -> None:
     tab.evaluate("document.querySelector('#tree tr').focus()")
     tab.press("ArrowDown")
     assert tab.evaluate("document.activeElement.dataset.path") == "h"
-    for key, is_open in (("ArrowRight", True), ("ArrowLeft", False), ("Enter", True), (" ", False), ("ArrowRight", True)):
+    for key, is_open in (
+        ("ArrowRight", True),
+        ("ArrowLeft", False),
+        ("Enter", True),
+        (" ", False),
+        ("ArrowRight", True),
+    ):
         tab.press(key)
         shown = dict(tab.evaluate(rows))
         assert shown["h"] == str(is_open).lower()

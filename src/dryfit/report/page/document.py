@@ -15,9 +15,9 @@ from dryfit.analyse.analysis import Analysis
 from dryfit.errors import UsageError
 from dryfit.report.footprint import moment
 from dryfit.report.page.header import header
-from dryfit.report.page.markup import element, text
+from dryfit.report.page.markup import element, joined, text
 from dryfit.report.page.payload import payload
-from dryfit.report.page.tables import sections
+from dryfit.report.page.tables import contents, sections
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def page(analysis: Analysis, *, title: str = "", result: Result | None = None) -
     peak = footprint.peak
     where = moment(peak.step, peak.phase) if footprint.steps else ""
     name = title or f"Peak of {format_bytes(peak.allocated_bytes)}{f' in {where}' if where else ''}"
-    packed = payload(analysis)
+    packed, below = payload(analysis), sections(footprint, result)
     style, script = _asset(_STYLES), f'"use strict";\n(() => {{\n{_asset(_SCRIPTS)}}})();\n'
     return Template(_asset(("page.html",))).substitute(
         policy=_POLICY.format(script=_hash(script), style=_hash(style)),
@@ -62,7 +62,8 @@ def page(analysis: Analysis, *, title: str = "", result: Result | None = None) -
             title=f"{peak.allocated_bytes:,} bytes after event {peak.event:,}", hidden="",
         ),
         thinned=element("p", packed.thinned, class_="thinned", id="thinned") if packed.thinned else "",
-        sections=sections(footprint, result),
+        contents=contents(below),
+        sections=joined(below.values()),
         data=packed.text,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dryfit.analyse.footprint import Footprint, LineBytes, OwnerChange, StepFootprint, TensorBytes
@@ -19,32 +19,35 @@ if TYPE_CHECKING:
 _MOST_AT_ONCE = 12
 
 
-def sections(footprint: Footprint, result: Result | None) -> Html:
-    """All sections that have something to say, in the order of the page."""
-    return joined(
-        [
-            _section("modules", "Modules", "What each module and those inside it hold at the peak.", _modules()),
-            _section("lines", "Lines", "The program's own lines that made what the peak holds.", _lines(footprint)),
-            _section("tensors", "Tensors", "The largest single allocations at the peak.", _tensors(footprint)),
-            _section("steps", "Steps", "", _steps(footprint)),
-            _section("cached", "Cached and unused", footprint.cached.sentence, _cached(footprint)),
-            _section("numbers", "The numbers people compare", "Each with the reason it differs from the one above it.",
-                     _numbers(footprint)),
-            _section("changes", "First step and steady step", "", _changes(footprint)),
-            _section("oom", "Out of memory", "", _out_of_memory(footprint)),
-            _section("notes", "Notes", "", _notes(footprint, result)),
-        ]
-    )  # fmt: skip
+def sections(footprint: Footprint, result: Result | None) -> dict[str, Html]:
+    """All sections that have something to say, in the order of the page, by the name each is found by."""
+    numbers_words = "Each with the reason it differs from the one above it."
+    found = {
+        "modules": ("Modules", "What each module and those inside it hold at the peak.", _modules()),
+        "lines": ("Lines", "The program's own lines that made what the peak holds.", _lines(footprint)),
+        "tensors": ("Tensors", "The largest single allocations at the peak.", _tensors(footprint)),
+        "steps": ("Steps", "", _steps(footprint)),
+        "cached": ("Cached and unused", footprint.cached.sentence, _cached(footprint)),
+        "numbers": ("The numbers people compare", numbers_words, _numbers(footprint)),
+        "changes": ("First step and steady step", "", _changes(footprint)),
+        "oom": ("Out of memory", "", _out_of_memory(footprint)),
+        "notes": ("Notes", "", _notes(footprint, result)),
+    }
+    return {name: _section(name, *parts) for name, parts in found.items() if parts[-1]}
 
 
-def _section(name: str, title: str, words: str, *content: Html | str) -> Html | str:
-    if not any(content):
-        return ""
+def contents(names: Iterable[str]) -> Html:
+    """The links to sections that people look for."""
+    wanted = ("modules", "lines", "tensors", "steps", "numbers", "notes")
+    return joined(element("a", name.title(), href=f"#{name}") for name in names if name in wanted)
+
+
+def _section(name: str, title: str, words: str, content: Html | str) -> Html:
     return element(
         "section",
         element("h2", title, id=f"{name}-title"),
         element("p", words, class_="words") if words else "",
-        *content,
+        content,
         id=name, aria_labelledby=f"{name}-title",
     )  # fmt: skip
 

@@ -28,12 +28,12 @@ function createBlockMap(trace, series, view) {
     const top = (units) => Math.round((window_.high - units) * scale);
     const segmentPixel = pixelOf(theme.segment);
     for (let i = 0; i < segments.begin.length; i++) {
-      fill(xs(segments.begin[i]), xs(segments.end[i]), top(segments.place[i] + segments.size[i]), top(segments.place[i]),
-        () => segmentPixel);
+      const [low, high] = [segments.place[i], segments.place[i] + segments.size[i]];
+      solid(xs(segments.begin[i]), xs(segments.end[i]), top(high), top(low), segmentPixel);
     }
     const colours = theme.owners.map((colour, o) => pixelOf(colour, isDimmed(o) ? 46 : 255));
     const waiting = pixelOf(theme.muted);
-    const hatch = pixelOf(theme.surface);
+    const lines = theme.owners.map((colour, o) => pixelOf(mixed(colour, theme.surface, 0.45), isDimmed(o) ? 46 : 255));
     const first = view.eventAt(0);
     const last = view.eventAt(1);
 
@@ -49,7 +49,7 @@ function createBlockMap(trace, series, view) {
       // Blocks next to each other stay apart where there is room for a line between them.
       const gapX = x1 - x0 > 4 ? 1 : 0;
       const gapY = y1 - y0 > 4 ? 1 : 0;
-      if (theme.isHatched[owner]) hatched(x0, x1 - gapX, y0 + gapY, y1, colour, hatch);
+      if (theme.isHatched[owner]) hatched(x0, x1 - gapX, y0 + gapY, y1, colour, lines[owner]);
       else solid(x0, x1 - gapX, y0 + gapY, y1, colour);
       if (completed[i] - end[i] > 1) solid(x1, xs(Math.min(completed[i], events)), y0 + gapY, y1, waiting);
     });
@@ -68,17 +68,14 @@ function createBlockMap(trace, series, view) {
         } else pixels.fill(colour, y * width + Math.max(0, x0), y * width + right);
       }
     }
-    function hatched(x0, x1, y0, y1, colour, lines) {
+    function hatched(x0, x1, y0, y1, colour, line) {
       solid(x0, x1, y0, y1, colour);
-      const period = Math.round(6 * chart.ratio);
+      const period = Math.round(HATCH * chart.ratio);
+      const left = Math.max(0, x0);
       for (let y = Math.max(0, y0); y < Math.min(height, y1); y++) {
-        for (let x = Math.max(0, x0) + ((period - ((Math.max(0, x0) + y) % period)) % period); x < Math.min(width, x1); x += period) {
-          pixels[y * width + x] = lines;
-        }
+        const first = left + ((period - ((left + y) % period)) % period);
+        for (let x = first; x < Math.min(width, x1); x += period) pixels[y * width + x] = line;
       }
-    }
-    function fill(x0, x1, y0, y1, colour) {
-      solid(x0, x1, y0, y1, colour());
     }
   }
 

@@ -69,7 +69,8 @@ function describeBlock(trace, series, i) {
 function lifeText(trace, i) {
   const wait = trace.completed[i] - trace.end[i];
   const lived = plural(trace.end[i] - trace.begin[i], 'event');
-  const time = trace.begin[i] >= 0 && trace.time.length > 1 ? timeOf(trace, trace.end[i]) - timeOf(trace, trace.begin[i]) : 0;
+  const isTimed = trace.begin[i] >= 0 && trace.hasTime;
+  const time = isTimed ? timeOf(trace, trace.end[i]) - timeOf(trace, trace.begin[i]) : 0;
   const waited = wait > 1 ? `; then waited ${plural(wait, 'event')} for another stream` : '';
   return `${lived}${time ? `, about ${formatTime(time)}` : ''}${waited}`;
 }

@@ -24,7 +24,7 @@ function createInspector(trace, series, view, footprint) {
   }
 
   function timeText() {
-    return view.cursor >= 0 && trace.time.length > 1 ? `about ${formatTime(timeOf(trace, view.cursor))} after the first` : '';
+    return view.cursor >= 0 && trace.hasTime ? `about ${formatTime(timeOf(trace, view.cursor))} after the first` : '';
   }
 
   function ownerRows(owners, total) {

@@ -76,6 +76,7 @@ function attachActions(trace, series, view, { timeline, blockMap, inspector, foo
   onClick('zoom-all', actions.reset);
   onClick('to-peak', actions.peak);
   onClick('peak-label', actions.peak);
+  document.getElementById('axis').hidden = !trace.hasTime;
   for (const input of document.querySelectorAll('input[name="axis"]')) {
     input.addEventListener('change', () => view.setAxis(input.value));
   }

@@ -1,5 +1,6 @@
 // Colours come from the style sheet; the canvases read them again whenever dark and light change.
 
+const HATCH = 7; // pixels from line to line
 const HATCHED = new Set(['autocast weight copy', 'workspace', 'block remainder', 'unknown']);
 
 function readTheme(owners) {
@@ -14,20 +15,19 @@ function readTheme(owners) {
   }
   theme.owners = owners.map((_, i) => colour(`owner-${i}`));
   theme.isHatched = owners.map((name) => HATCHED.has(name));
-  theme.hatch = hatchTile(theme.surface);
+  theme.hatch = hatchTile(colour('hatch'));
   return theme;
 }
 
 function hatchTile(colour) {
   const tile = document.createElement('canvas');
-  tile.width = tile.height = 6;
+  tile.width = tile.height = HATCH;
   const context = tile.getContext('2d');
   context.strokeStyle = colour;
-  context.globalAlpha = 0.7;
   context.lineWidth = 1.2;
-  for (const shift of [-6, 0, 6]) {
-    context.moveTo(shift, 6);
-    context.lineTo(shift + 6, 0);
+  for (const shift of [-HATCH, 0, HATCH]) {
+    context.moveTo(shift, HATCH);
+    context.lineTo(shift + HATCH, 0);
   }
   context.stroke();
   return tile;
@@ -35,6 +35,12 @@ function hatchTile(colour) {
 
 function channels(colour) {
   return colour.match(/[\d.]+/g).slice(0, 3).map(Number);
+}
+
+// What a colour looks like under a line of hatching, half as strong as the line's own.
+function mixed(colour, other, share) {
+  const [a, b] = [channels(colour), channels(other)];
+  return `rgb(${a.map((c, i) => Math.round(c * (1 - share) + b[i] * share)).join(', ')})`;
 }
 
 // A pixel of an image's data, as one little-endian number.

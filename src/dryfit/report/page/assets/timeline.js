@@ -176,7 +176,8 @@ function createTimeline(trace, series, view, footprint) {
       context.fillStyle = theme.limit;
       context.fillRect(x - 0.75, chart.plot.top, 1.5, chart.plot.height);
       context.textAlign = share > 0.8 ? 'right' : 'left';
-      labelText(context, theme, 'out of memory', x + (share > 0.8 ? -6 : 6), chart.plot.top + 26, theme.limit);
+      const y = chart.plot.top + chart.plot.height - 12;
+      labelText(context, theme, 'out of memory', x + (share > 0.8 ? -8 : 8), y, theme.limit);
     }
   }
 

@@ -22,6 +22,7 @@ function readTrace({ head, column }) {
     stackFrame: undelta(column('stack_frame')),
     stackCaller: column('stack_caller'),
   };
+  trace.hasTime = trace.time.length > 1 && trace.time[trace.time.length - 1] > 0;
   return Object.assign(trace, changesOf(trace), { latestEnd: latestEnds(trace.completed) });
 }
 
