@@ -75,8 +75,8 @@ def owners_of(evidence: Evidence) -> array[int]:
     lifetimes = evidence.lifetimes
     owners = array("B", [UNKNOWN]) * len(lifetimes)
     in_backward: list[int] = []
-    of_its_like: dict[tuple[int, int], int] = {}
-    """The owner of what was freed by itself, by stack and size."""
+    of_its_like: dict[tuple[int, int], tuple[int, int]] = {}
+    """By stack and size, of what was freed by itself: the place of its stretch, and its owner."""
     rules = _Rules(evidence)
     never, by_stack = evidence.event_count, evidence.facts
     labelled, of_event, stretches = evidence.labels, evidence.stretches.of_event, evidence.stretches.all
@@ -86,7 +86,8 @@ def owners_of(evidence: Evidence) -> array[int]:
         bits = by_stack[stack]
         if begin < 0:
             continue
-        stretch = stretches[of_event[begin]]
+        place = of_event[begin]
+        stretch = stretches[place]
         if begin in labelled:
             owner = rules.labelled(labelled[begin], stretch, bits)
             if owner is not None:
@@ -108,9 +109,10 @@ def owners_of(evidence: Evidence) -> array[int]:
         else:
             owner = rules.elsewhere(stretch, bits, begin, end)
         if end < never:
-            of_its_like[stack, size] = owner
+            of_its_like[stack, size] = place, owner
         elif stretch.is_cut or owner == UNKNOWN:
-            owner = of_its_like.get((stack, size), owner)
+            place_of_like, owner_of_like = of_its_like.get((stack, size), (place, owner))
+            owner = owner_of_like if place_of_like < place else owner
         owners[index] = owner
     _decide_backward(in_backward, owners, evidence)
     _keep_what_modules_keep(owners, evidence)
@@ -149,7 +151,7 @@ class _Rules:
 
     def elsewhere(self, stretch: Stretch, bits: int, begin: int, end: int) -> int:
         """Made outside a pass or with gradients off, and still there when that was over."""
-        if stretch.phase == model.EVALUATION and end >= stretch.decided_at > stretch.end:
+        if stretch.phase == model.EVALUATION and stretch.precedes_backward and end >= stretch.decided_at:
             return ACTIVATION
         if bits & facts.MAKES_PARAMETERS:
             return PARAMETER

@@ -62,7 +62,7 @@ _RULES = (
           IN_MODULE),
     _rule(r"(?:^|/)bitsandbytes/optim/|/apex/optimizers/", r"^(?!zero_grad|__init__)", IN_OPTIMIZER, IN_MODULE),
     _rule(r"/optim", r"^(?:_init_group|init_state|init_state_.*)$", MAKES_STATE),
-    _rule(r"(?:^|/)[^/]*optim[^/]*\.py$", r"^__init__$", MAKES_STATE),
+    _rule(r"(?:^|/)[^/]*optim(?:izers?)?(?:/[^/]*)?\.py$", r"^__init__$", MAKES_STATE),
     _rule(r"(?:^|/)torch/nn/parallel/distributed\.py$", r"", COMMUNICATES),
     _rule(r"(?:^|/)torch/distributed/(?:fsdp|_composable|algorithms/ddp_comm_hooks)/", r"", COMMUNICATES),
     _rule(r"(?:^|/)torch/distributed/(?:distributed_c10d|_functional_collectives)\.py$", r"", COMMUNICATES),

@@ -37,6 +37,7 @@ class Stretch:
     begin: int
     end: int
     decided_at: int
+    precedes_backward: bool = False
     is_cut: bool = False
 
 
@@ -100,20 +101,26 @@ def _intervals(events: Events, marks: Sequence[Mark]) -> list[tuple[int, int, st
 def _closed(opened: list[_Open], count: int, has_autocast: bytearray) -> Stretches:
     of_event = array("I", [0]) * count
     stretches: list[Stretch] = []
-    next_backward: int | None = None
+    next_backward = -1
     for place in range(len(opened) - 1, -1, -1):
         stretch = opened[place]
         for begin, end in stretch.intervals:
             of_event[begin:end] = array("I", [place]) * (end - begin)
         begin, end = stretch.intervals[0][0], stretch.intervals[-1][1]
-        is_cut = stretch.is_cut or end == count
-        decided_at = end
-        if stretch.phase in (FORWARD, EVALUATION) and next_backward is not None and not stretch.is_cut:
-            decided_at = next_backward
-        stretches.append(Stretch(phase=stretch.phase, begin=begin, end=end, decided_at=decided_at, is_cut=is_cut))
+        precedes = next_backward >= 0 and stretch.phase in (FORWARD, EVALUATION) and not stretch.is_cut
+        stretches.append(
+            Stretch(
+                phase=stretch.phase,
+                begin=begin,
+                end=end,
+                decided_at=next_backward if precedes else end,
+                precedes_backward=precedes,
+                is_cut=stretch.is_cut or end == count,
+            )
+        )
         if stretch.phase == BACKWARD:
             next_backward = begin
         elif stretch.phase in (FORWARD, OPTIMIZER_STEP):
-            next_backward = None
+            next_backward = -1
     stretches.reverse()
     return Stretches(all=tuple(stretches), of_event=of_event, has_autocast=has_autocast)
