@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
 from dryfit.analyse.analysis import Analysis
-from dryfit.report.page import write_page
+from dryfit.report.page import document, write_page
 from dryfit.units import format_bytes
 
 from .browser import Browser, Tab
@@ -171,6 +172,31 @@ def test_dark_and_light(tab: Tab) -> None:
     assert seen["light"][1] != seen["dark"][1]
     tab.click(*centre(tab, "#theme"))
     assert tab.evaluate(background) == seen["light"][0]
+
+
+def test_a_thinned_page_says_so_and_has_the_exact_peak(
+    browser: Browser, run: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "payload", functools.partial(document.payload, most_lifetimes=500))
+    write_page(run, tmp_path / "thinned.html")
+    tab = Tab(browser)
+    tab.open(tmp_path / "thinned.html")
+    assert tab.evaluate("document.getElementById('thinned').textContent").startswith("993 of 1,492 allocations")
+    assert tab.evaluate(INSPECTED)["bytes"] == str(run.footprint.peak.allocated_bytes)
+    assert tab.evaluate(OWNERS) == {each.owner: each.size_bytes for each in run.footprint.peak.owners}
+    tab.close()
+
+
+def test_the_time_axis_and_one_owner_alone(tab: Tab) -> None:
+    picture = "document.querySelector('#timeline .base').toDataURL()"
+    seen = {tab.evaluate(picture)}
+    tab.evaluate("document.querySelector('input[value=time]').click()")
+    tab.settle()
+    seen.add(tab.evaluate(picture))
+    tab.click(*centre(tab, "button[data-owner='saved activation']"))
+    assert tab.evaluate("document.querySelector(\"button[data-owner='saved activation']\").ariaPressed") == "true"
+    seen.add(tab.evaluate(picture))
+    assert len(seen) == 3
 
 
 @pytest.mark.parametrize("width", [360, 768])

@@ -31,8 +31,14 @@ function timeAxis(trace) {
     high: knotTimes[knotTimes.length - 1],
     of: (event) => between(knotEvents, knotTimes, event),
     eventAt: (u) => between(knotTimes, knotEvents, u),
-    ticks: (u0, u1, most) => countTicks(u0, u1, most).map((u) => [u, formatTime(u)]),
+    ticks: (u0, u1, most) => countTicks(u0, u1, most).map((u) => [u, roundTime(u)]),
   };
+}
+
+// A time of a tick, which is a round one: "1.5 s", not "1.500 s".
+function roundTime(microseconds) {
+  const [figure, unit] = formatTime(microseconds).split('\u00a0');
+  return `${Number(figure)} ${unit}`;
 }
 
 function between(xs, ys, x) {

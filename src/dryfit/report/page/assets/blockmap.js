@@ -152,9 +152,10 @@ function createBlockMap(trace, series, view) {
   function pick({ x, y }) {
     if (x < 0 || x >= 1) return null;
     const event = view.eventAt(x);
-    if (y < 0 || y > 1) return { cursor: event, block: -1 };
+    const at = view.u0 + x * (view.u1 - view.u0);
+    if (y < 0 || y > 1) return { cursor: event, at, block: -1 };
     const place = window_.high - y * (window_.high - window_.low);
-    return { cursor: event, block: blockAtAddress(trace, series, event, place) };
+    return { cursor: event, at, block: blockAtAddress(trace, series, event, place) };
   }
 
   function setAddresses(low, high) {

@@ -47,7 +47,7 @@ function createChart(element, gutters) {
 
 function drawCursor(chart, view, theme) {
   const context = chart.begin(chart.over);
-  const share = view.share(view.cursor + 0.5);
+  const share = view.cursorMark(chart.plot.width);
   if (share < 0 || share > 1) return null;
   const { left, top, width, height } = chart.plot;
   const x = Math.round(left + share * width) + 0.5;

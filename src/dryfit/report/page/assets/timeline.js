@@ -2,6 +2,7 @@
 
 const TIMELINE_GUTTERS = { left: 68, narrowLeft: 52, right: 8, top: 40, bottom: 22 };
 const LIMIT_IN_SIGHT = 1.6; // a card's limit further above the peak than this is named, but not to scale
+const PEAK_PULLS = 3; // pixels beside the peak that still point at it, while it is narrower than one
 
 function createTimeline(trace, series, view, footprint) {
   const chart = createChart(document.getElementById('timeline'), TIMELINE_GUTTERS);
@@ -183,8 +184,8 @@ function createTimeline(trace, series, view, footprint) {
 
   // The label is text of the page, not of the canvas: it can be read, copied and clicked.
   function drawPeak(context, theme) {
-    const share = view.share(footprint.peakEvent + 0.5);
     const { plot } = chart;
+    const share = view.mark(footprint.peakEvent, plot.width);
     const isInSight = share >= 0 && share <= 1;
     label.hidden = false;
     const x = plot.left + Math.min(Math.max(share, 0), 1) * plot.width;
@@ -220,9 +221,11 @@ function createTimeline(trace, series, view, footprint) {
   // The event that a column of pixels shows, which is its highest; and the block at that height of the stack.
   function pick({ x, y }) {
     if (!columns || x < 0 || x >= 1) return null;
-    const event = columns.event[Math.min(columns.count - 1, Math.floor(x * columns.count))];
+    const fromPeak = Math.abs(x - view.mark(footprint.peakEvent, chart.plot.width)) * chart.plot.width;
+    const isPeak = fromPeak < PEAK_PULLS && columns.count < view.eventAt(1) - view.eventAt(0);
+    const event = isPeak ? footprint.peakEvent : columns.event[Math.min(columns.count - 1, Math.floor(x * columns.count))];
     const block = y >= 0 && y <= 1 ? blockAtHeight(trace, series, event, (1 - y) * top) : -1;
-    return { cursor: event, block };
+    return { cursor: event, at: view.u0 + x * (view.u1 - view.u0), block };
   }
 
   return { chart, draw, drawOver, pick };

@@ -5,7 +5,7 @@ const FEWEST_EVENTS = 8; // in the closest zoom
 function createView(trace, peakEvent) {
   const axes = { events: eventAxis(trace), time: timeAxis(trace) };
   const listeners = [];
-  const view = { axis: axes.events, u0: 0, u1: 0, cursor: peakEvent, block: -1, isHeld: false, highlight: -1 };
+  const view = { axis: axes.events, u0: 0, u1: 0, cursor: peakEvent, at: null, block: -1, isHeld: false, highlight: -1 };
   let isDirty = false;
   let isWindowDirty = false;
 
@@ -45,6 +45,7 @@ function createView(trace, peakEvent) {
     setAxis(name) {
       const events = [view.axis.eventAt(view.u0), view.axis.eventAt(view.u1)];
       view.axis = axes[name];
+      view.at = null;
       view.u0 = view.axis.low;
       view.u1 = view.axis.high;
       setWindow(view.axis.of(events[0]), view.axis.of(events[1]));
@@ -52,19 +53,28 @@ function createView(trace, peakEvent) {
     },
     // From 0 at the left edge to 1 at the right one, and back.
     share: (event) => (view.axis.of(event) - view.u0) / (view.u1 - view.u0),
+    // The cursor is where the pointer is, as long as that is within its event.
+    cursorMark(width) {
+      const isWithin = view.at !== null && Math.floor(view.axis.eventAt(view.at)) === view.cursor;
+      return isWithin ? (view.at - view.u0) / (view.u1 - view.u0) : view.mark(view.cursor, width);
+    },
+    // Where to mark an event: in the middle of it, or where it is narrower than that, in the column of pixels it is in.
+    mark(event, width) {
+      const [from, until] = [view.share(event), view.share(event + 1)];
+      return (until - from) * width < 2 ? until - 1e-9 : (from + until) / 2;
+    },
     eventAt(share) {
       const event = Math.floor(view.axis.eventAt(view.u0 + share * (view.u1 - view.u0)));
       return Math.min(Math.max(event, BEFORE), trace.events - 1);
     },
     point(patch) {
-      Object.assign(view, patch);
+      Object.assign(view, { at: null, ...patch });
       changed(false);
     },
     // Moves the cursor by keyboard: it stays where it is, and the window follows it.
     moveTo(event, block = -1) {
       view.cursor = Math.min(Math.max(event, BEFORE), trace.events - 1);
-      view.block = block;
-      view.isHeld = true;
+      Object.assign(view, { at: null, block, isHeld: true });
       const at = view.share(view.cursor + 0.5);
       if (at < 0 || at > 1) view.pan(at - 0.5);
       changed(false);
