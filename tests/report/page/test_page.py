@@ -165,6 +165,10 @@ def test_a_page_is_thinned_until_it_is_small_enough(run: Analysis) -> None:
     assert head_of(small.text)["lifetimes"] < head_of(whole.text)["lifetimes"]
 
 
+def test_what_has_to_stay_is_shown_however_large_the_page(run: Analysis) -> None:
+    assert head_of(payload.payload(run, most_characters=100).text)["lifetimes"] > 0
+
+
 def head_of(text: str) -> dict[str, Any]:
     raw = gzip.decompress(base64.b64decode(text))
     head: dict[str, Any] = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])

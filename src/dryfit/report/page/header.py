@@ -85,6 +85,7 @@ def _owners(footprint: Footprint) -> Html:
     return element(
         "section",
         bar(((f"owner-{OWNERS.index(one.owner)}", one.size_bytes) for one in ordered), whole, label),
+        _fixed_and_growing(footprint),
         element("div", *tiles, class_="tiles"),
         element("ul", *rows, class_="rest") if rows else "",
         sums,
@@ -104,28 +105,34 @@ def _held(name: str, held: OwnerBytes, whole: int, style: str | None = None) -> 
     )  # fmt: skip
 
 
+def _fixed_and_growing(footprint: Footprint) -> Html:
+    """A thin bar below the owners', which lie in about the same order: first what is fixed, then what grows."""
+    peak = footprint.peak
+    label = f"Fixed {format_bytes(peak.fixed_bytes)}, grows with the batch {format_bytes(peak.grows_with_batch_bytes)}"
+    parts = (("fixed", peak.fixed_bytes), ("grows", peak.grows_with_batch_bytes))
+    return bar(parts, peak.allocated_bytes, label, "thin")
+
+
 def _facts(footprint: Footprint) -> Html:
     peak = footprint.peak
+    grows = "is made anew of each batch; a smaller one saves no more"
     facts = [
-        ("Fixed", peak.fixed_bytes, "is there whatever the batch"),
-        (
-            "Grows with the batch",
-            peak.grows_with_batch_bytes,
-            "is made anew of each batch: the most a smaller one saves",
-        ),
-        ("Logits and loss", peak.logits_and_loss_bytes, "the model's output and what the loss makes of it"),
-        ("Reserved at most", footprint.peak_reserved_bytes, "what PyTorch held from the card"),
+        ("Fixed", peak.fixed_bytes, "is there whatever the batch", "fixed"),
+        ("Grows with the batch", peak.grows_with_batch_bytes, grows, "grows"),
+        ("Logits and loss", peak.logits_and_loss_bytes, "the model's output and what the loss makes of it", ""),
+        ("Reserved at most", footprint.peak_reserved_bytes, "what PyTorch held from the card", ""),
     ]
-    return element("dl", *(_fact(name, size_bytes, words) for name, size_bytes, words in facts), class_="facts")
+    return element("dl", *(_fact(*fact) for fact in facts), class_="facts")
 
 
-def _fact(name: str, size_bytes: int, words: str) -> Html:
+def _fact(name: str, size_bytes: int, words: str, part: str) -> Html:
+    mark = element("i", class_=f"swatch part-{part}", aria_hidden="true") if part else ""
     figure, exact = (
         element("strong", format_bytes(size_bytes)),
         element("span", f"{size_bytes:,} bytes", class_="exact"),
     )
     described = element("dd", figure, " ", exact, element("span", words, class_="words"))
-    return element("div", element("dt", name), described, data_bytes=size_bytes)
+    return element("div", element("dt", mark, name), described, data_bytes=size_bytes)
 
 
 def share(size_bytes: int, whole_bytes: int) -> str:

@@ -8,6 +8,7 @@ allocation and the lifetime it had the last time. In a steady loop nearly every 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,10 +17,11 @@ from dryfit.analyse.analysis import Analysis
 from dryfit.analyse.footprint import ModuleBytes
 from dryfit.recording.model import OOM, OWNERS
 from dryfit.recording.rounding import round_up
-from dryfit.recording.stacks import EMPTY, Stacks
+from dryfit.recording.stacks import EMPTY, Frame, Stacks
 from dryfit.report.page.addresses import Compact, compact_addresses, segment_spans
 from dryfit.report.page.columns import deltas, pack, zigzag
 from dryfit.report.page.thin import thin
+from dryfit.report.places import place_of
 
 MOST_LIFETIMES = 400_000
 """1,000,000 events are about 333,000 allocations: these are all shown."""
@@ -52,7 +54,7 @@ def payload(
         "units": compact.total,
         "ranges": compact.ranges,
         "modules": [strings(path) for path in analysis.attribution.modules],
-        "lines": [[strings(file), line, strings(name)] for file, line, name in analysis.attribution.lines],
+        "lines": [strings(_line(file, line, name)) for file, line, name in analysis.attribution.lines],
         "bands": _bands(analysis),
         "tree": _tree(analysis.footprint.modules),
     }
@@ -62,14 +64,15 @@ def payload(
     columns["segment_end"] = [events - span.end for span in spans]
     columns["segment_place"] = deltas(compact.place(span.address) for span in spans)
     columns["segment_size"] = [span.size_bytes // compact.unit_bytes for span in spans]
+    shown_before = -1
     while True:
         kept, sentence = thin(lifetimes, events, exact_at, most_lifetimes)
         shown = _lifetimes(analysis, kept, compact, strings)
         text = pack({**head, **shown.head, "strings": strings.values}, {**columns, **shown.columns})
-        # Thinning ends where nothing more can go.
-        if len(text) <= most_characters or (len(kept) < len(lifetimes) and most_lifetimes < 1000):
+        if len(text) <= most_characters or len(kept) == shown_before:  # what is left has to stay
             return Payload(text, sentence)
-        most_lifetimes = min(most_lifetimes, len(kept)) // 2
+        shown_before = len(kept)
+        most_lifetimes = int(len(kept) * 0.9 * most_characters / len(text))
 
 
 class _Numbers:
@@ -170,7 +173,7 @@ def _surprises(
 
 class _Stacks(NamedTuple):
     number: dict[int, int]
-    frames: list[list[int]]
+    frames: list[int]
     columns: dict[str, list[int]]
 
 
@@ -188,9 +191,23 @@ def _used_stacks(stacks: Stacks, used: Sequence[int], strings: Callable[[str], i
         caller_column.append(number[stack] - number[stacks.caller_of[stack]])
     return _Stacks(
         number,
-        [[strings(frame.file), frame.line, strings(frame.name)] for frame in frames.values],
+        [strings(_frame(frame)) for frame in frames.values],
         {"stack_frame": deltas(frame_column), "stack_caller": caller_column},
     )
+
+
+def _line(file: str, line: int, function: str) -> str:
+    return f"{_short(file)}:{line}{f' in {function}' if function else ''}" if file else ""
+
+
+def _frame(frame: Frame) -> str:
+    return f"module {frame.name}" if frame.is_module else f"{_short(frame.file)}:{frame.line} {frame.name}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _short(file: str) -> str:
+    """A file as a person would write it; there are many lines to a file."""
+    return place_of(file, 0).removesuffix(":0")
 
 
 def _bands(analysis: Analysis) -> list[list[int | str]]:

@@ -48,14 +48,13 @@ function describeBlock(trace, series, i) {
   const tensor = trace.tensors[sites.tensor[s]];
   const [name, dtype, shape] = tensor ? tensor.map((text) => strings[text]) : ['', '', ''];
   const module = strings[trace.modules[sites.module[s]]];
-  const [file, line, called] = trace.lines[sites.line[s]];
   const isFreed = trace.end[i] < trace.events;
   const facts = [
     ['owner', trace.owners[sites.owner[s]] + (sites.isOutput[s] ? ' (logits or loss)' : '')],
     ['tensor', name],
     ['shape', [shape, dtype].filter(Boolean).join(' ')],
     ['module', module],
-    ['line', strings[file] && `${strings[file]}:${line}${strings[called] ? ` in ${strings[called]}` : ''}`],
+    ['line', strings[trace.lines[sites.line[s]]]],
     ['size', `${formatBytes(series.block[s])}, ${formatCount(series.block[s])} bytes`],
     ['asked for', sites.requested[s] === series.block[s] ? '' : `${formatCount(sites.requested[s])} bytes`],
     ['made', whenText(trace, trace.begin[i])],
@@ -87,9 +86,7 @@ function timeOf(trace, event) {
 function stackOf(trace, i) {
   const frames = [];
   for (let stack = trace.sites.stack[trace.site[i]]; stack > 0; stack -= trace.stackCaller[stack]) {
-    const [file, line, name] = trace.frames[trace.stackFrame[stack]];
-    const path = trace.strings[file];
-    frames.push(path === '<module>' ? `module ${trace.strings[name]}` : `${path}:${line} ${trace.strings[name]}`);
+    frames.push(trace.strings[trace.frames[trace.stackFrame[stack]]]);
   }
   return frames;
 }

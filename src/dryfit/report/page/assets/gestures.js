@@ -8,7 +8,7 @@ function attachPointer(picture, view, addresses) {
   const { element } = chart;
   const pointers = new Map();
   let moved = 0;
-  let homeCursor = view.cursor; // where the cursor goes back to when the mouse leaves
+  const home = view.cursor; // where the cursor goes back to when the mouse leaves
 
   element.addEventListener('pointerdown', (event) => {
     if (event.button || event.target.closest('button')) return;
@@ -23,7 +23,7 @@ function attachPointer(picture, view, addresses) {
       if (event.pointerType !== 'touch' && !view.isHeld) hover(event);
       return;
     }
-    moved = Math.max(moved, Math.hypot(event.clientX - before.clientX, event.clientY - before.clientY), moved);
+    moved = Math.max(moved, Math.hypot(event.clientX - before.clientX, event.clientY - before.clientY));
     if (moved <= CLICK_SLACK && pointers.size === 1) return;
     if (pointers.size === 2) pinch(event);
     else {
@@ -40,7 +40,7 @@ function attachPointer(picture, view, addresses) {
   element.addEventListener('pointercancel', (event) => pointers.delete(event.pointerId));
 
   element.addEventListener('pointerleave', (event) => {
-    if (event.pointerType !== 'touch' && !view.isHeld) view.point({ cursor: homeCursor, block: -1 });
+    if (event.pointerType !== 'touch' && !view.isHeld) view.point({ cursor: home, block: -1 });
   });
 
   element.addEventListener('wheel', (event) => {

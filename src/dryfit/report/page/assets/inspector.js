@@ -41,7 +41,7 @@ function createInspector(trace, series, view, footprint) {
 
   function blockFacts() {
     if (view.block < 0) {
-      return make('p', { class: 'hint' }, 'Point at a block for its owner, module, line, size and lifetime. A click holds it.');
+      return make('p', { class: 'hint' }, 'Point at a block, or tap it, for its owner, module, line, size and lifetime. A click holds it.');
     }
     const list = make('dl', { class: 'block' });
     for (const [name, text] of describeBlock(trace, series, view.block)) {

@@ -170,16 +170,14 @@ function createTimeline(trace, series, view, footprint) {
   }
 
   function drawOutOfMemory(context, theme) {
-    for (const event of trace.oom) {
-      const share = view.share(event + 0.5);
-      if (share < 0 || share > 1) continue;
-      const x = chart.plot.left + share * chart.plot.width;
-      context.fillStyle = theme.limit;
-      context.fillRect(x - 0.75, chart.plot.top, 1.5, chart.plot.height);
-      context.textAlign = share > 0.8 ? 'right' : 'left';
-      const y = chart.plot.top + chart.plot.height - 12;
-      labelText(context, theme, 'out of memory', x + (share > 0.8 ? -8 : 8), y, theme.limit);
-    }
+    const { left, top: upper, width, height } = chart.plot;
+    const shares = [...trace.oom].map((event) => view.mark(event, width)).filter((share) => share >= 0 && share <= 1);
+    context.fillStyle = theme.limit;
+    for (const share of shares) context.fillRect(left + share * width - 0.75, upper, 1.5, height);
+    if (!shares.length) return;
+    const last = shares[shares.length - 1];
+    context.textAlign = last > 0.8 ? 'right' : 'left';
+    labelText(context, theme, 'out of memory', left + last * width + (last > 0.8 ? -8 : 8), upper + height - 12, theme.limit);
   }
 
   // The label is text of the page, not of the canvas: it can be read, copied and clicked.
