@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,16 @@ def test_the_peak_is_the_figure(tab: Tab, run: Analysis) -> None:
     )
 
 
+def test_the_script_prints_bytes_as_python_does(tab: Tab) -> None:
+    chance = random.Random(0)
+    sizes = [0, 1, 512, 1023, 1024, 8519680, 8388608 + 41943, (1 << 30) - 1, 3 * (1 << 40) + 5]
+    sizes += [chance.randrange(1 << chance.randrange(10, 46)) for _ in range(2000)]
+    sizes += [unit * eighths // 8 for unit in (1 << 20, 1 << 30) for eighths in range(8, 200)]  # half a hundredth
+    source = (Path(document.__file__).parent / "assets" / "format.js").read_text()
+    found = tab.evaluate(f"(() => {{ {source}; return {sizes}.map(formatBytes); }})()")
+    assert found == [format_bytes(size) for size in sizes]
+
+
 def test_pointing_at_the_peak_shows_its_block(tab: Tab, run: Analysis) -> None:
     x, top = tab.evaluate(
         "(() => { const e = document.getElementById('timeline'); e.scrollIntoView();"
@@ -86,6 +97,20 @@ def test_pointing_at_the_block_map_shows_the_block_at_that_address(tab: Tab, run
         assert int(facts["address"], 16) == lifetimes.address[place]
         found.add(place)
     assert len(found) > 3
+
+
+def test_pointing_draws_only_the_cursor(tab: Tab) -> None:
+    tab.evaluate(
+        "{ const kind = CanvasRenderingContext2D.prototype, real = kind.putImageData; window.drawn = 0;"
+        "kind.putImageData = function (...a) { window.drawn += 1; real.apply(this, a); } }"
+    )
+    x, y = centre(tab, "#blockmap")
+    for shift in range(-200, 200, 50):
+        tab.point(x + shift, y + shift / 4)
+    assert tab.evaluate("window.drawn") == 0
+    tab.evaluate("document.getElementById('zoom-in').click()")
+    tab.settle()
+    assert tab.evaluate("window.drawn") == 1
 
 
 def test_every_moment_has_the_allocated_bytes_of_the_replay(tab: Tab, run: Analysis) -> None:

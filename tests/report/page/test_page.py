@@ -23,9 +23,11 @@ from dryfit.recording.model import SEGMENT_MAP as MAP
 from dryfit.recording.model import SEGMENT_UNMAP as UNMAP
 from dryfit.recording.model import DeviceTrace, Events, Segment
 from dryfit.recording.replay import Lifetimes
+from dryfit.rehearse.result import Ending, Result, Unknown
 from dryfit.report.page import document, page, payload, write_page
 from dryfit.report.page.addresses import Span, segment_spans
 from dryfit.report.page.thin import thin
+from dryfit.report.text import verdict_line
 from dryfit.units import format_bytes
 
 from .synthetic import training
@@ -48,6 +50,23 @@ def test_the_owners_sum_to_the_peak_with_the_four_asked_for_first(run: Analysis)
         assert f"<strong>{format_bytes(size_bytes)}</strong>" in text
     widths = [float(width) for width in re.findall(r'width="([\d.]+)%"[^>]*class="fill-owner', text.split("</svg>")[1])]
     assert sum(widths) == pytest.approx(100, abs=0.001)
+
+
+def test_a_result_gives_the_verdict_and_what_is_not_known(run: Analysis) -> None:
+    peak_bytes = run.footprint.peak.allocated_bytes
+    unknown = Unknown(kind="value", what="item of float32", answer="1.0", decides_size=True, count=2)
+    result = Result(
+        verdict="fits", card={"name": "NVIDIA A10G", "total_bytes": 24 << 30}, program=["train.py"],
+        peak_allocated_bytes=peak_bytes, peak_reserved_bytes=peak_bytes, peak_total_bytes=8 << 30,
+        peak_total_range_bytes={"low": 8 << 30, "expected": 8 << 30, "high": 8 << 30}, usable_bytes=22 << 30,
+        peak_step=2, peak_phase="loss", steps=3, notes=["A note of the result."], unknowns=[unknown],
+        ending=Ending(how="finished", sentence="It ended by itself."), wall_seconds=1, exit_code=0,
+    )  # fmt: skip
+    text = page(run, result=result)
+    assert f"<h1>{verdict_line(result)}</h1>" in text
+    assert f'<p class="peak"><strong data-bytes="{peak_bytes}" id="peak-figure">' in text
+    assert "<li>A note of the result.</li>" in text
+    assert "<li>item of float32 (2 times), taken as 1.0; can change the bytes</li>" in text
 
 
 def test_the_policy_allows_this_script_and_style_and_nothing_else(run: Analysis) -> None:

@@ -7,7 +7,7 @@ function blocksAt(trace, series, event) {
   return found.sort((a, b) => series.block[trace.site[b]] - series.block[trace.site[a]] || a - b);
 }
 
-// In the stack of owners, each owner's blocks lie on each other as they were made; their remainders are another owner's.
+// In the stack, each owner's blocks lie on each other as they were made; their remainders are another owner's.
 function blockAtHeight(trace, series, event, height) {
   const { owners } = series.at(event);
   let low = 0;
@@ -60,7 +60,8 @@ function describeBlock(trace, series, i) {
     ['made', whenText(trace, trace.begin[i])],
     ['freed', isFreed ? whenText(trace, trace.end[i]) : 'never'],
     ['lived', isFreed ? lifeText(trace, i) : ''],
-    ['address', addressOf(trace, trace.place[i]) + (sites.stream[s] ? `, stream 0x${sites.stream[s].toString(16)}` : '')],
+    ['address', addressOf(trace, trace.place[i])],
+    ['stream', sites.stream[s] ? `0x${sites.stream[s].toString(16)}` : ''],
   ];
   return facts.filter(([, text]) => text);
 }

@@ -10,10 +10,11 @@ function createChart(element, gutters) {
   });
   const chart = { element, base: base.getContext('2d'), over: over.getContext('2d'), ratio: 1, width: 0, height: 0 };
 
+  // Gives whether the size has changed, and everything has to be drawn again.
   chart.measure = () => {
     const box = element.getBoundingClientRect();
     const ratio = Math.min(window.devicePixelRatio || 1, 3);
-    if (chart.width === box.width && chart.height === box.height && chart.ratio === ratio) return;
+    if (chart.width === box.width && chart.height === box.height && chart.ratio === ratio) return false;
     Object.assign(chart, { width: box.width, height: box.height, ratio });
     for (const canvas of [base, over]) {
       canvas.width = Math.round(box.width * ratio);
@@ -26,6 +27,7 @@ function createChart(element, gutters) {
       width: Math.max(1, box.width - left - gutters.right),
       height: Math.max(1, box.height - gutters.top - gutters.bottom),
     };
+    return true;
   };
   chart.begin = (context) => {
     context.setTransform(chart.ratio, 0, 0, chart.ratio, 0, 0);

@@ -18,7 +18,8 @@ function createInspector(trace, series, view, footprint) {
         make('strong', {}, formatBytes(total)), ' allocated', make('br'),
         make('span', { class: 'exact' }, `${formatCount(total)} bytes`)),
       ownerRows(owners, total),
-      make('p', { class: 'reserved' }, `${formatBytes(reserved)} reserved, ${formatBytes(reserved - total)} of it not allocated`),
+      make('p', { class: 'reserved' },
+        `${formatBytes(reserved)} reserved, ${formatBytes(reserved - total)} of it not allocated`),
       blockFacts(),
     );
   }
@@ -41,7 +42,8 @@ function createInspector(trace, series, view, footprint) {
 
   function blockFacts() {
     if (view.block < 0) {
-      return make('p', { class: 'hint' }, 'Point at a block, or tap it, for its owner, module, line, size and lifetime. A click holds it.');
+      return make('p', { class: 'hint' },
+        'Point at a block, or tap it, for its owner, module, line, size and lifetime. A click holds it.');
     }
     const list = make('dl', { class: 'block' });
     for (const [name, text] of describeBlock(trace, series, view.block)) {
@@ -66,8 +68,8 @@ function createInspector(trace, series, view, footprint) {
       const largest = [...owners.keys()].filter((o) => owners[o]).sort((a, b) => owners[b] - owners[a]).slice(0, 3);
       const held = largest.map((o) => `${trace.owners[o]} ${formatBytes(owners[o])}`).join(', ');
       const moment = `${whenText(trace, view.cursor)}: ${formatBytes(total)} allocated${held ? `; ${held}` : ''}.`;
-      const block = view.block < 0 ? '' : describeBlock(trace, series, view.block).map(([name, text]) => `${name} ${text}`).join(', ');
-      live.textContent = block ? `Block: ${block}.` : moment;
+      const facts = view.block < 0 ? [] : describeBlock(trace, series, view.block).map((fact) => fact.join(' '));
+      live.textContent = facts.length ? `Block: ${facts.join(', ')}.` : moment;
     }, 120);
   }
 

@@ -37,10 +37,10 @@ async function start() {
   createTree(trace);
   watchTheme(drawAll);
   drawAll();
-  new ResizeObserver(() => {
-    for (const { chart } of pictures) chart.measure();
-    draw(true);
-  }).observe(document.getElementById('pictures'));
+  const resized = new ResizeObserver(() => {
+    if (pictures.filter(({ chart }) => chart.measure()).length) draw(true);
+  });
+  for (const { chart } of pictures) resized.observe(chart.element);
 }
 
 function attachActions(trace, series, view, { timeline, blockMap, inspector, footprint }) {
@@ -55,7 +55,8 @@ function attachActions(trace, series, view, { timeline, blockMap, inspector, foo
     // The next or the previous highest moment of a phase.
     phasePeak(direction) {
       peaks = peaks || phasePeaks(trace, series).map(({ event }) => event);
-      const next = direction > 0 ? peaks.find((event) => event > view.cursor) : peaks.filter((event) => event < view.cursor).pop();
+      const before = () => peaks.filter((event) => event < view.cursor).pop();
+      const next = direction > 0 ? peaks.find((event) => event > view.cursor) : before();
       if (next !== undefined) view.moveTo(next);
     },
     // Through the blocks of the moment, largest first.
@@ -98,7 +99,8 @@ start().then(
   (error) => {
     const place = document.getElementById('failure');
     place.hidden = false;
-    place.textContent = `The pictures could not be drawn in this browser: ${error.message}. The figures and tables are complete without them.`;
+    const told = 'The figures and tables are complete without them.';
+    place.textContent = `The pictures could not be drawn in this browser: ${error.message}. ${told}`;
     console.error(error);
   },
 );

@@ -46,7 +46,9 @@ function drawBands(context, chart, trace, view, theme) {
   }
 }
 
-const SHORT_PHASES = { 'optimizer step': ['optimizer', 'optim'], forward: ['fwd'], backward: ['bwd'], evaluation: ['eval'] };
+const SHORT_PHASES = {
+  'optimizer step': ['optimizer', 'optim'], forward: ['fwd'], backward: ['bwd'], evaluation: ['eval'],
+};
 
 function phaseNames(phase) {
   return [phase, ...(SHORT_PHASES[phase] || [])];

@@ -176,8 +176,9 @@ function createTimeline(trace, series, view, footprint) {
     for (const share of shares) context.fillRect(left + share * width - 0.75, upper, 1.5, height);
     if (!shares.length) return;
     const last = shares[shares.length - 1];
+    const x = left + last * width + (last > 0.8 ? -8 : 8);
     context.textAlign = last > 0.8 ? 'right' : 'left';
-    labelText(context, theme, 'out of memory', left + last * width + (last > 0.8 ? -8 : 8), upper + height - 12, theme.limit);
+    labelText(context, theme, 'out of memory', x, upper + height - 12, theme.limit);
   }
 
   // The label is text of the page, not of the canvas: it can be read, copied and clicked.
@@ -221,7 +222,8 @@ function createTimeline(trace, series, view, footprint) {
     if (!columns || x < 0 || x >= 1) return null;
     const fromPeak = Math.abs(x - view.mark(footprint.peakEvent, chart.plot.width)) * chart.plot.width;
     const isPeak = fromPeak < PEAK_PULLS && columns.count < view.eventAt(1) - view.eventAt(0);
-    const event = isPeak ? footprint.peakEvent : columns.event[Math.min(columns.count - 1, Math.floor(x * columns.count))];
+    const column = Math.min(columns.count - 1, Math.floor(x * columns.count));
+    const event = isPeak ? footprint.peakEvent : columns.event[column];
     const block = y >= 0 && y <= 1 ? blockAtHeight(trace, series, event, (1 - y) * top) : -1;
     return { cursor: event, at: view.u0 + x * (view.u1 - view.u0), block };
   }

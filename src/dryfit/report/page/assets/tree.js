@@ -27,7 +27,8 @@ function createTree(trace) {
 
   function addRows(node, after) {
     const { path, kind, size, own, owners, level, parent, children } = node;
-    const base = parent && parent.path && path.startsWith(`${parent.path}.`) ? path.slice(parent.path.length + 1) : path;
+    const outer = parent && parent.path ? `${parent.path}.` : '';
+    const base = path.startsWith(outer) ? path.slice(outer.length) : path;
     const name = make('td', { role: 'gridcell', class: 'name' },
       make('span', { class: 'caret', 'aria-hidden': 'true' }),
       make('bdi', { title: path }, base || 'the model'),

@@ -5,7 +5,9 @@ const FEWEST_EVENTS = 8; // in the closest zoom
 function createView(trace, peakEvent) {
   const axes = { events: eventAxis(trace), time: timeAxis(trace) };
   const listeners = [];
-  const view = { axis: axes.events, u0: 0, u1: 0, cursor: peakEvent, at: null, block: -1, isHeld: false, highlight: -1 };
+  const view = {
+    axis: axes.events, u0: 0, u1: 0, cursor: peakEvent, at: null, block: -1, isHeld: false, highlight: -1,
+  };
   let isDirty = false;
   let isWindowDirty = false;
 
