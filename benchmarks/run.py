@@ -5,7 +5,8 @@ Prints one line per claim of the README:
     dryfit --help, import dryfit          the front door
     GPT-2 example                         `dryfit run` of it, against the import time of its own imports
     70B-sized model                       three steps, beyond imports
-    hooks and values                      a step in a rehearsal, against the bare virtual step
+    a step                                with hooks and recording, with values too, against the bare virtual step
+    recording                             its events and size
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from dryfit.recording.file import load
+from dryfit.units import format_bytes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 CARD = ("--gpu", "a100-80gb")
@@ -39,6 +44,14 @@ def rehearsal(*words: str) -> dict[str, object]:
     done = subprocess.run([sys.executable, "-m", "dryfit", "run", "--json", *words], check=True, capture_output=True)
     result: dict[str, object] = json.loads(done.stdout)
     return result
+
+
+def recording_size(*words: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.dryfit"
+        rehearsal("--record", str(path), *words)
+        events = sum(len(trace.events) for trace in load(path).devices)
+        return f"{events:,} events, {format_bytes(path.stat().st_size)}"
 
 
 def step_milliseconds(prelude: str, example: str, *arguments: str) -> float:
@@ -92,13 +105,21 @@ def main() -> None:
     print(f"import transformers' Llama       {imports:8.2f} s")
     print(f"three steps of the 70B model     {llama:8.2f} s, {llama - imports:.2f} s beyond its imports")
 
-    preludes = {"bare": VIRTUAL, "hooks": HOOKS.format(values=False), "hooks and values": HOOKS.format(values=True)}
+    preludes = {
+        "bare": VIRTUAL,
+        "hooks and recording": HOOKS.format(values=False),
+        "values too": HOOKS.format(values=True),
+    }
     for example, arguments in (("gpt2.py", ("--steps", "30")), ("llama_70b.py", ("--size", "8b", "--steps", "12"))):
-        times = []
+        times = {}
         for name, prelude in preludes.items():
             measure = functools.partial(step_milliseconds, prelude, example, *arguments)
-            times.append(f"{name} {median_seconds(measure, max(1, repeat // 2)):.1f} ms")
-        print(f"one step of {example:<20} {', '.join(times)}")
+            times[name] = median_seconds(measure, max(1, repeat // 2))
+        print(f"one step of {example:<20} {', '.join(f'{name} {time:.1f} ms' for name, time in times.items())}", end="")
+        print(f": {times['values too'] / times['bare']:.2f} x")
+
+    for run in ((*CARD, str(EXAMPLES / "gpt2.py")), words):
+        print(f"recording of {Path(run[-1]).name:<19} {recording_size(*run)}")
 
 
 VIRTUAL = "import dryfit; dryfit.virtual('h100', memory_bytes=2 * 10**12)"

@@ -9,6 +9,7 @@ was known last. Events, in the order they come:
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, peaks by step, calls, inventions
+    unrecorded  what came after `end`, the recording, is not whole   trace
 
 Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.
 """
@@ -98,7 +99,7 @@ class EventFolder:
 
     def one_saw_enough(self) -> bool:
         """Whether a process has stopped itself because it had seen enough."""
-        return any(events[-1].get("how") in ENOUGH for events in self.read() if events)
+        return any(event.get("how") in ENOUGH for events in self.read() for event in events[-2:])
 
     def have_ended(self, pids: Collection[int]) -> bool:
         """Whether one of these processes has written its last event, and may be writing its recording."""

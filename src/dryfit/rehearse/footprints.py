@@ -4,34 +4,54 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
-from collections.abc import Mapping
 
-from dryfit.analyse import analyse
+from dryfit.analyse import Footprint, analyse
 from dryfit.recording.model import Recording
+from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.result import Result
+from dryfit.units import format_bytes
+
+_FAULT = "Who owned the memory could not be found out{}. This is our fault; please report it with these lines:\n{}"
 
 
-def with_footprint(result: Result, recordings: Mapping[int, Recording]) -> Result:
+def with_footprint(result: Result, observed: Observed) -> Result:
     """The result with the recording of the process that its figures are of, and the footprint read from that.
 
-    Where our own reading of the recording fails, the figures still stand: a note says so.
+    Where our own recording, or our reading of it, fails, the figures still stand, and a note says so.
     """
-    recording = recordings.get(result.processes[0]["pid"]) if result.processes else None
-    if recording is None:
+    main = result.processes[0] if result.processes else None
+    if main is None:
         return result
-    about = {
-        "program": result.program,
-        "card": result.card,
-        "versions": result.versions,
-        "ending": result.ending.how,
-        "peak_used_bytes": result.processes[0]["peak_used_bytes"],
-    }
-    recording = dataclasses.replace(recording, about={**recording.about, **about})
-    try:
-        return dataclasses.replace(result, recording=recording, footprint=analyse(recording).footprint)
-    except Exception:
-        note = (
-            "Who owned the memory could not be found out. This is our fault; please report it with these lines:\n"
-            f"{traceback.format_exc()}"
-        )
-        return dataclasses.replace(result, notes=[*result.notes, note])
+    notes = [
+        _FAULT.format(" in full", event["trace"].rstrip())
+        for events in observed.processes
+        if events[0].get("pid") == main["pid"]
+        for event in events
+        if event["event"] == "unrecorded"
+    ]
+    recording, footprint = observed.recordings.get(main["pid"]), None
+    if recording is not None:
+        about = {
+            "program": result.program,
+            "card": result.card,
+            "versions": result.versions,
+            "ending": result.ending.how,
+            "peak_used_bytes": main["peak_used_bytes"],
+        }
+        recording = dataclasses.replace(recording, about={**recording.about, **about})
+        try:
+            footprint = analyse(recording).footprint
+            notes += _cut(recording, footprint, result)
+        except Exception:
+            notes.append(_FAULT.format("", traceback.format_exc().rstrip()))
+    return dataclasses.replace(result, recording=recording, footprint=footprint, notes=[*result.notes, *notes])
+
+
+def _cut(recording: Recording, footprint: Footprint, result: Result) -> list[str]:
+    if not recording.about.get("is_cut"):
+        return []
+    last = footprint.steps[-1].step if footprint.steps else 0
+    note = f"The recording ends in step {last}, with more events than are kept; the figures are of all steps."
+    if footprint.peak.allocated_bytes < result.peak_allocated_bytes:
+        note += f" Owners are those of the highest moment until then, {format_bytes(footprint.peak.allocated_bytes)}."
+    return [note]

@@ -66,7 +66,7 @@ def rehearse(
     )
     settings = settings_of(card, address_order=address_order, count=devices_of(words))
     observed = run_once(request, settings)
-    result = with_footprint(assemble(observed, card, card_was_named=named), observed.recordings)
+    result = with_footprint(assemble(observed, card, card_was_named=named), observed)
     other_outside_bytes = settle.needs(result, card)
     if other_outside_bytes is None:
         return result

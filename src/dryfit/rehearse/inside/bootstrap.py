@@ -95,10 +95,7 @@ class _Process:
         """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
         ending.last_words(self._writer.write, self._facts, how)
         if self._watch is not None:
-            try:
-                self._watch.write_recording()
-            except Exception:
-                self._fault()
+            self._watch.write_recording()
 
     def _stop(self, how: str) -> None:
         ending.stop_now(self._say, how)

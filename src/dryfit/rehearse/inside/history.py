@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
 
 from dryfit.recording.file import save
 from dryfit.recording.joining import joined
@@ -16,8 +15,10 @@ from dryfit.rehearse.inside.placing import place
 from dryfit.rehearse.inside.recorder import Recorder
 from dryfit.virtual_card import calls
 
-# The allocator keeps about a kilobyte for each event, the recording some 40 bytes.
-_EVENTS_TO_KEEP = 400_000
+# The allocator keeps about a kilobyte for each event, the recording some 40 bytes; reading a recording of so many
+# events takes some seconds. A step has some thousands, of the largest models some tens of thousands.
+_MOST_IN_THE_ALLOCATOR = 400_000
+_MOST_EVENTS = 2_000_000
 
 
 class History:
@@ -25,38 +26,45 @@ class History:
 
     def __init__(self) -> None:
         self.begin_anew()
-        self._start_record, self._snapshot = torch_private.memory_history()
+        self._start_record, self._stop_record, self._snapshot = torch_private.memory_history(_MOST_EVENTS)
         torch_private.when_cuda_is_ready(self._start)
         torch_private.replace_history_switch(self._switched_by_the_program)
 
     def begin_anew(self) -> None:
         """Forget everything, as in a forked child."""
         self._parts: list[tuple[int, Recording]] = []
-        self._is_on = False
+        self._is_on = self._is_cut = self._has_lost_events = False
+        self._counted_when_taken = 0
 
     def take_if_large(self, counted: int) -> None:
-        """Take out what was recorded, if there is much; `counted` is what the allocator has counted altogether."""
-        taken = sum(len(trace.events) for _, part in self._parts for trace in part.devices)
-        if self._is_on and counted - taken > _EVENTS_TO_KEEP:
-            self._take()
+        """Take out what was recorded, if there is much; `counted` is what the allocators have counted altogether.
 
-    def write(self, path: str, recorder: Recorder, about: dict[str, Any]) -> None:
+        With very many events the record ends, at a time when nothing else goes on.
+        """
+        if self._is_on and counted - self._counted_when_taken > _MOST_IN_THE_ALLOCATOR:
+            self._counted_when_taken = counted
+            self._take()
+            if counted > _MOST_EVENTS:
+                self._is_on, self._is_cut = False, True
+                self._stop_record()
+
+    def write(self, path: str, recorder: Recorder) -> None:
         """Write the recording of this process, if its allocator did anything."""
-        if not self._is_on:
+        if self._is_on:
+            self._take()
+        if not any(part.devices for _, part in self._parts):
             return
-        self._take()
         whole = joined(self._parts)
-        if not whole.devices:
-            return
-        placed = [place(trace, recorder.marks, recorder.labels, whole.stacks) for trace in whole.devices]
+        # Where events are lost, nobody knows which were counted first.
+        marks, labels = ([], []) if self._has_lost_events else (recorder.marks, recorder.labels.given)
         save(
             dataclasses.replace(
                 whole,
                 source="rehearsal",
-                devices=tuple(placed),
+                devices=tuple(place(trace, marks, labels, whole.stacks) for trace in whole.devices),
                 modules=tuple(recorder.outputs.values()),
                 workspaces=tuple(calls.workspaces()),
-                about={**whole.about, **about},
+                about={**whole.about, "is_cut": self._is_cut},
             ),
             path,
         )
@@ -75,4 +83,6 @@ class History:
         snapshot = self._snapshot()
         self._start_record()
         times = [trace[0]["time_us"] for trace in snapshot["device_traces"] if trace]
+        # Only a program that calls no module and no backward comes so far unasked.
+        self._has_lost_events |= any(len(trace) == _MOST_EVENTS for trace in snapshot["device_traces"])
         self._parts.append((min(times, default=0), from_snapshot(snapshot, frame_of=module_frame)))

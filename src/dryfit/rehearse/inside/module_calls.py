@@ -39,13 +39,13 @@ def watch(progress: Progress, recorder: Recorder) -> None:
     real = torch.nn.Module.__call__
     frames: dict[int, tuple[weakref.ref[torch.nn.Module], _Call]] = {}
     unmoved_by_modules = (phases.FORWARD, phases.BACKWARD)
-    depth = 0
+    outermost: torch.nn.Module | None = None
 
     def through_its_frame(module: torch.nn.Module) -> _Call:
         known = frames.get(id(module))
         if known is not None and known[0]() is module:
             return known[1]
-        path = recorder.names.path_of(module)
+        path = recorder.labels.names.path_of(module)
         if path is None:
             return real
         call = _named(_call_of(real, path, type(module).__name__, recorder), path)
@@ -53,7 +53,7 @@ def watch(progress: Progress, recorder: Recorder) -> None:
         return call
 
     def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        nonlocal depth
+        nonlocal outermost
         if torch.compiler.is_compiling():
             return real(module, *args, **kwargs)
         if progress.phase not in unmoved_by_modules:
@@ -61,17 +61,17 @@ def watch(progress: Progress, recorder: Recorder) -> None:
                 progress.enter(phases.FORWARD)
             elif progress.phase != phases.EVALUATION:
                 progress.enter(phases.EVALUATION)
-        recorder.see_autocast()
-        is_outermost = depth == 0 and progress.phase != phases.BACKWARD
-        if is_outermost:
-            recorder.model_is_called(module, args, kwargs)
-        depth += 1
+        if recorder.is_autocast_enabled() != recorder.autocast:
+            recorder.autocast_changed()
+        if outermost is not None or progress.phase == phases.BACKWARD:
+            return through_its_frame(module)(module, *args, **kwargs)
+        outermost = module
         try:
+            recorder.model_is_called(module, args, kwargs)
             return through_its_frame(module)(module, *args, **kwargs)
         finally:
-            depth -= 1
-            if is_outermost:
-                recorder.model_returned(module)
+            outermost = None
+            recorder.model_returned(module)
 
     torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
 

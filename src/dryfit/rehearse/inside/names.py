@@ -42,10 +42,10 @@ class Names:
         prefix = self._prefix_for(model)
         for path, module in model.named_modules():
             if self.path_of(module) is None:
-                self._paths[id(module)] = weakref.ref(module), _joined(prefix, path)
+                self._paths[id(module)] = weakref.ref(module), joined(prefix, path)
         for name, parameter in model.named_parameters():
             if self.parameter_name(parameter) is None:
-                self._of_parameters[id(parameter)] = weakref.ref(parameter), _joined(prefix, name)
+                self._of_parameters[id(parameter)] = weakref.ref(parameter), joined(prefix, name)
 
     def _prefix_for(self, model: Any) -> str:
         known = self.path_of(model)
@@ -59,5 +59,10 @@ class Names:
         return kind if number == 1 else f"{kind} {number}"
 
 
-def _joined(prefix: str, path: str) -> str:
+def joined(prefix: str, path: str) -> str:
+    """A path within another, either of which may be "".
+
+    >>> joined("blocks.0", "weight"), joined("", "weight")
+    ('blocks.0.weight', 'weight')
+    """
     return f"{prefix}.{path}" if prefix and path else prefix or path

@@ -18,7 +18,8 @@ from dryfit.recording.model import (
     Mark,
 )
 from dryfit.recording.stacks import Stacks
-from dryfit.rehearse.inside.recorder import LabelAt, MarkAt, Position
+from dryfit.rehearse.inside.labels import LabelAt, Position
+from dryfit.rehearse.inside.recorder import MarkAt
 
 _CLIPPING = "/torch/nn/utils/clip_grad.py"
 _BETWEEN = (AFTER_BACKWARD, AFTER_STEP)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from dryfit.recording.model import ZERO_GRAD
@@ -25,46 +25,53 @@ _WATCHDOG_PAUSE_SECONDS = 0.25
 
 def place(progress: Progress, recorder: Recorder, fault: Callable[[], None]) -> None:
     """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
-    _guard(progress, ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"), fault)
-    _guard(
-        recorder,
-        (
-            "see_autocast", "model_is_called", "model_returned", "module_returned", "pass_through", "data_is_fetched",
-            "backward_is_over", "optimizer_begins", "optimizer_ended",
-        ),
-        fault,
-    )  # fmt: skip
+    for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
+        setattr(progress, name, _ours(getattr(progress, name), fault))
+    for name in (
+        "enter", "begin_part", "end_part", "data_is_fetched", "autocast_changed", "model_is_called", "model_returned",
+        "module_returned", "backward_is_over", "optimizer_begins", "optimizer_ended",
+    ):  # fmt: skip
+        setattr(recorder, name, _while_it_works(recorder, getattr(recorder, name)))
     module_calls.watch(progress, recorder)
     _watch_backward(progress, recorder)
     _watch_optimizers(progress, recorder)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
     # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
-    after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip(__name__, module_calls.__name__))
+    after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip("dryfit.rehearse.inside"))
 
 
-def _guard(watcher: Any, names: Iterable[str], fault: Callable[[], None]) -> None:
-    """Have whatever fails in these methods known as ours."""
+def _ours(call: Callable[..., None], fault: Callable[[], None]) -> Callable[..., None]:
+    def guarded(*args: Any) -> None:
+        try:
+            call(*args)
+        except Exception:
+            fault()
 
-    def guarded(call: Callable[..., Any]) -> Callable[..., Any]:
-        def method(*args: Any) -> Any:
+    return guarded
+
+
+def _while_it_works(recorder: Recorder, call: Callable[..., None]) -> Callable[..., None]:
+    def guarded(*args: Any) -> None:
+        if recorder.failure is None:
             try:
-                return call(*args)
+                call(*args)
             except Exception:
-                fault()
+                recorder.failed()
 
-        return method
-
-    for name in names:
-        setattr(watcher, name, guarded(getattr(watcher, name)))
+    return guarded
 
 
 def _watch_backward(progress: Progress, recorder: Recorder) -> None:
+    import torch
+
     depth = 0  # reentrant checkpointing runs backward inside backward
 
     def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(real)
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             nonlocal depth
+            if torch.compiler.is_compiling():  # a backward pass is traced, and not run
+                return real(*args, **kwargs)
             if depth == 0:
                 progress.enter(phases.BACKWARD)
             depth += 1
@@ -128,11 +135,11 @@ def _watch_optimizers(progress: Progress, recorder: Recorder) -> None:
 def _zero_grad_within(recorder: Recorder, real: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(real)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        end = recorder.pass_through(ZERO_GRAD)
+        recorder.begin_part(ZERO_GRAD)
         try:
             real(self, *args, **kwargs)
         finally:
-            end()
+            recorder.end_part()
 
     return zero_grad
 

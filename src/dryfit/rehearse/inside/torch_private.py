@@ -66,10 +66,11 @@ def counted_events(stats: _Stats) -> int:
     return int(count["allocated"]) + int(count["freed"]) + int(stats["num_ooms"])
 
 
-def memory_history() -> tuple[Callable[[], None], Callable[[], _Stats]]:
-    """Functions that start the allocator's record, with the Python stacks of allocations, and take it out.
+def memory_history(most_events: int) -> tuple[Callable[[], None], Callable[[], None], Callable[[], _Stats]]:
+    """Functions that start the allocator's record, with the Python stacks of allocations, stop it, and give it.
 
-    The record is as PyTorch's snapshots have it; starting it forgets what was recorded before.
+    The record is as PyTorch's snapshots have it; starting it forgets what was recorded before. Of more events than
+    `most_events` the last are kept.
     """
     import torch
 
@@ -78,12 +79,12 @@ def memory_history() -> tuple[Callable[[], None], Callable[[], _Stats]]:
 
     def start() -> None:
         if forgets:
-            record("all", context="alloc", stacks="python", clear_history=True)
+            record("all", context="alloc", stacks="python", max_entries=most_events, clear_history=True)
         else:
             record(None)
-            record("all", context="alloc", stacks="python")
+            record("all", context="alloc", stacks="python", max_entries=most_events)
 
-    return start, snapshot
+    return start, functools.partial(record, None), snapshot
 
 
 def when_cuda_is_ready(call: Callable[[], None]) -> None:
@@ -115,11 +116,11 @@ def cuda_is_initialized() -> bool:
     return torch.cuda.is_initialized()
 
 
-def is_autocast_enabled() -> bool:
-    """Whether autocast is on for CUDA in this thread."""
+def autocast_query() -> Callable[[], bool]:
+    """A function that says whether autocast is on for CUDA in this thread."""
     import torch
 
-    return torch.is_autocast_enabled("cuda")
+    return functools.partial(torch.is_autocast_enabled, "cuda")
 
 
 def device_count() -> int:
@@ -166,12 +167,11 @@ def wrap_next_batch(dataloader: Any, wrap: Callable[[Callable[..., Any]], Callab
     iterator.__next__ = wrap(iterator.__next__)
 
 
-def make_dynamo_skip(*modules: str) -> None:
-    """Have Dynamo run the frames of modules as they are, without tracing into them (2.4 to 2.14)."""
+def make_dynamo_skip(package: str) -> None:
+    """Have Dynamo run the frames of a package as they are, without tracing into them (2.4 to 2.14)."""
     from torch._dynamo import trace_rules
 
-    for module in modules:
-        trace_rules.add(module)
+    trace_rules.add(package)
 
 
 def process_group_exists() -> bool:

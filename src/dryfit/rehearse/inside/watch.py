@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -26,7 +27,8 @@ class Watch:
     ) -> None:
         self._orders, self._writer, self._stop = orders, writer, stop
         self._peaks: list[tuple[int, int]] = []
-        self._recorder, self._history = Recorder(), History()
+        self._history = History()
+        self._recorder = Recorder(self._history.take_if_large)
         meter = PeakMeter(calls.take_peak_used_bytes)
         self._progress = Progress(meter, self._write_step, self._step_ended, self._recorder.enter)
         torch_hooks.place(self._progress, self._recorder, fault)
@@ -63,7 +65,13 @@ class Watch:
     def write_recording(self) -> None:
         """Write the recording of this process; its last words are said by then."""
         path = f"{self._orders.folder}/{os.getpid()}{RECORDING_SUFFIX}"
-        self._history.write(path, self._recorder, {"versions": torch_private.versions()})
+        try:
+            self._history.write(path, self._recorder)
+            failure = self._recorder.failure
+        except Exception:
+            failure = traceback.format_exc()
+        if failure:
+            self._writer.write("unrecorded", trace=failure)
 
     def _write_step(self, step: StepEvent) -> None:
         self._writer.write("step", **step)
@@ -71,7 +79,6 @@ class Watch:
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
         self._peaks.append((max(f[0] for f in figures), max(f[1] for f in figures)))
-        self._history.take_if_large(self._recorder.counted)
         ready = self._progress.all_optimizers_have_stepped_twice
         why = seen_enough(self._peaks, self._orders.steps, all_have_stepped_twice=ready)
         if why is not None:
