@@ -6,18 +6,19 @@ import dataclasses
 from array import array
 from collections.abc import Sequence
 
-from dryfit.recording.model import DeviceTrace, Events, Recording
+from dryfit.recording.model import DeviceTrace, Events, Recording, Segment
 from dryfit.recording.stacks import Stacks
 
 
 def joined(parts: Sequence[tuple[int, Recording]]) -> Recording:
     """One recording from parts in their order, each with the time of its first event in microseconds.
 
-    What is not events (the final segments, `about`) is the last part's. Marks and labels are not carried over: they
-    are placed once the events are whole.
+    Parts without events may have any time. What is not events (the final segments, `about`) is the last part's. Marks
+    and labels are not carried over: they are placed once the events are whole.
     """
     if len(parts) == 1:
         return parts[0][1]
+    first_us = next((began_us for began_us, part in parts if any(len(trace.events) for trace in part.devices)), 0)
     stacks = Stacks()
     devices: dict[int, DeviceTrace] = {}
     for began_us, part in parts:
@@ -34,21 +35,33 @@ def joined(parts: Sequence[tuple[int, Recording]]) -> Recording:
             events.stream.extend(trace.events.stream)
             events.pool.extend(array("H", [places[pool] for pool in trace.events.pool]))
             events.stack.extend(array("I", [renumbered[stack] for stack in trace.events.stack]))
-            offset_us = max(began_us - parts[0][0], 0)
+            offset_us = max(began_us - first_us, 0)
             events.time_us.extend(array("Q", [time + offset_us for time in trace.events.time_us]))
             starts_empty = trace.starts_empty if known is None else known.starts_empty
-            segments = tuple(
-                segment._replace(
-                    pool=places[segment.pool],
-                    blocks=tuple(block._replace(stack=renumbered[block.stack]) for block in segment.blocks),
-                )
-                for segment in trace.segments or ()
-            )
-            devices[trace.device] = dataclasses.replace(
-                trace, events=events, pools=pools, segments=segments, starts_empty=starts_empty
+            devices[trace.device] = DeviceTrace(
+                device=trace.device,
+                events=events,
+                segments=_renumbered(trace.segments, places, renumbered),
+                pools=pools,
+                starts_empty=starts_empty,
+                dropped_events=trace.dropped_events if known is None else known.dropped_events,
             )
     last = parts[-1][1]
     return dataclasses.replace(last, devices=tuple(devices[device] for device in sorted(devices)), stacks=stacks)
+
+
+def _renumbered(
+    segments: tuple[Segment, ...] | None, pools: Sequence[int], stacks: Sequence[int]
+) -> tuple[Segment, ...] | None:
+    if segments is None:
+        return None
+    return tuple(
+        segment._replace(
+            pool=pools[segment.pool],
+            blocks=tuple(block._replace(stack=stacks[block.stack]) for block in segment.blocks),
+        )
+        for segment in segments
+    )
 
 
 def _added(of: Stacks, to: Stacks) -> list[int]:
