@@ -89,7 +89,7 @@ def recordings(draw: st.DrawFn) -> Recording:
         )
     return Recording(
         source=draw(st.sampled_from(["rehearsal", "snapshot"])),
-        devices=tuple(devices),
+        devices=tuple({trace.device: trace for trace in devices}.values()),
         stacks=stacks,
         modules=tuple(draw(st.lists(st.builds(ModuleOutput, TEXT, TEXT, TEXT, SHAPE), max_size=3))),
         workspaces=tuple(draw(st.lists(st.tuples(U64, U64), max_size=2))),
@@ -132,7 +132,7 @@ def small_recording() -> Recording:
         labels=(Label(0, PARAMETER, "weight", "float32", (8, 16)),),
         segments=(Segment(1 << 40, 1 << 21, 0, True, False, 0, (Block(1 << 40, 512, 512, "inactive", main),)),),
     )
-    return Recording(source="rehearsal", devices=(trace,), stacks=stacks, about={"program": "train.py"})
+    return Recording(source="rehearsal", devices=(trace,), stacks=stacks, about={"program": ["train.py"]})
 
 
 @pytest.fixture
@@ -249,7 +249,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "run.dryfit"
     with pytest.raises(UsageError) as refused:
         save(small_recording(), path)
-    assert str(refused.value) == f"The recording could not be saved as {path}: No such file or directory."
+    assert (
+        str(refused.value)
+        == f"The recording could not be saved as {path}: No such file or directory; choose another path."
+    )
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match="Is a directory"):
         save(small_recording(), tmp_path / "folder")
@@ -266,11 +269,13 @@ def test_a_number_that_no_column_holds_is_not_saved(tmp_path: Path) -> None:
 def test_a_table_longer_than_can_be_read_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MOST_ROWS", 1)
     recording = replace(small_recording(), workspaces=((1, 1),) * 2)
-    with pytest.raises(UsageError, match="A recording holds at most 1 workspaces, this one has 2"):
+    with pytest.raises(UsageError, match="A recording holds at most 1 workspaces, and this one has 2; record fewer"):
         save(recording, tmp_path / "run.dryfit")
     monkeypatch.undo()
     monkeypatch.setattr(columns, "MOST_ROWS", 39)
-    with pytest.raises(UsageError, match="A recording holds at most 39 events, this one has 40"):
+    with pytest.raises(
+        UsageError, match="at most 39 numbers in a column, and devices/0/events/kind has 40 here; record"
+    ):
         save(small_recording(), tmp_path / "run.dryfit")
 
 
@@ -303,6 +308,10 @@ def numbers(typecode: str, *values: int) -> bytes:
 
 def declare(name: str, **changes: object) -> Callable[[dict[str, Any]], None]:
     return lambda header: header["columns"][name].update(changes)
+
+
+def about(**values: object) -> Callable[[dict[str, Any]], None]:
+    return lambda header: header["about"].update(values)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +347,14 @@ def declare(name: str, **changes: object) -> Callable[[dict[str, Any]], None]:
         (None, lambda header: header.update(devices=[7]), "its header does not describe device 0"),
         (None, lambda header: header["devices"][0].update(dropped_events="0"), "does not describe device 0"),
         (None, lambda header: header["devices"].append(header["devices"][0]), "devices/1/pools/first is missing"),
+        (None, lambda header: header["devices"][0].update(device=1 << 40), "device 0 with numbers that can be"),
+        (None, lambda header: header["devices"][0].update(device=-1), "device 0 with numbers that can be"),
+        (None, lambda header: header["devices"][0].update(dropped_events=-1), "device 0 with numbers that can be"),
+        (None, about(program=3), "its header has no program as dryfit writes it"),
+        (None, about(card="an H100"), "its header has no card as dryfit writes it"),
+        (None, about(card={"name": "x", "total_bytes": "24 GiB"}), "its header has no total_bytes of the card as"),
+        (None, about(allocator_settings=[]), "its header has no allocator_settings as dryfit writes it"),
+        (None, about(peak_used_bytes=True), "its header has no peak_used_bytes as dryfit writes it"),
         (None, declare("devices/0/events/size", count=41), "devices/0/events has columns of different lengths"),
         (None, declare("devices/0/events/size", count=1 << 60), "size is declared as 1152921504606846976 numbers"),
         (None, declare("devices/0/events/size", count=-1), "is declared as -1 numbers of type 'u64'"),
@@ -359,6 +376,15 @@ def test_what_is_wrong_with_a_damaged_file_is_named(
     assert text.startswith(f"The recording {path} is damaged (")
     assert text.endswith("); record it again, or take another copy of it.")
     assert reason in text
+
+
+def test_no_device_is_there_twice(tmp_path: Path) -> None:
+    recording = small_recording()
+    other = replace(recording.devices[0], device=1)
+    path = tmp_path / "run.dryfit"
+    save(replace(recording, devices=(*recording.devices, other)), path)
+    rewritten(path, header=lambda header: header["devices"][1].update(device=0))
+    assert "its header has a device twice" in refusal(path)
 
 
 def test_columns_of_a_table_are_of_one_length(saved: Path) -> None:

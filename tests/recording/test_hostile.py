@@ -287,6 +287,7 @@ def expect(given: Any, sentence: str) -> None:
         ({"device_traces": [["alloc"]]}, "it has 'alloc' in device_traces[0] where an event, a dictionary"),
         ({"device_traces": [[[]]]}, "it has a list in device_traces[0] where an event, a dictionary"),
         ({"device_traces": [[event("alloc"), {}]]}, "it has nothing as the action of an event in device_traces[0]"),
+        ({"device_traces": [[event("free"), {}]]}, "it has nothing as the action of an event in device_traces[0]"),
         ({"device_traces": [[event("alloc", size="512")]]}, "it has '512' as the size of an event in device_traces[0]"),
         ({"device_traces": [[event("alloc", size=-512)]]}, "it has -512 as the size of an event"),
         ({"device_traces": [[event("alloc", size=1 << 70)]]}, "it has a number of 71 bits as the size of an event"),

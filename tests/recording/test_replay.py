@@ -282,6 +282,16 @@ def test_a_block_that_awaited_its_free_before_the_first_event_was_not_allocated(
     assert list(replayed.active_bytes) == [1024, 0]
 
 
+def test_no_allocation_asked_for_more_than_its_block_has() -> None:
+    """Where a broken file's final state says otherwise of a block from before, the block counts."""
+    asked_for_too_much = Block(0, 512, 4096, "active_allocated")
+    another_block = Block(1024, 512, 512, "active_allocated")
+    segment = Segment(0, 2 * MIB, 0, True, False, 0, (asked_for_too_much, another_block))
+    replayed = replay(trace_of((model.FREE_REQUESTED, 1024, 4096), segments=(segment,)))
+    lifetimes = replayed.lifetimes
+    assert list(zip(lifetimes.requested_bytes, lifetimes.block_bytes, strict=True)) == [(512, 512), (4096, 4096)]
+
+
 def test_without_final_segments_the_events_tell_what_was_held() -> None:
     replayed = replay(
         trace_of(

@@ -35,8 +35,8 @@ from .snapshots import BASE, MAIN, MIB, STACK, TRUTH, block, event, segment, sna
 
 # Its trace and its segments are of two runs, which the index says too.
 NOT_OF_ONE_RUN = "mosaic_test_trace_only.pickle.xz"
-# Blocks from before the first event, alive at the peak: two of 154389504 bytes that fill their segments of 155189248, as
-# the final state shows (too little was left over to split them). The index counts them as they were asked for.
+# Blocks from before the first event, alive at the peak: two of 154389504 bytes that fill their segments of 155189248,
+# as the final state shows (too little was left over to split them). The index counts them as they were asked for.
 UNSPLIT_BEFORE_BYTES = {"bcrafton_step.pickle.xz": 2 * (155189248 - 154389504)}
 
 

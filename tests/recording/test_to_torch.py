@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import pickletools
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dryfit.errors import UsageError
 from dryfit.recording.final_state import final_segments
@@ -172,6 +175,49 @@ def test_pieces_of_expandable_segments_are_joined_and_cut() -> None:
         (BASE + 6 * MIB, 2 * MIB, True, 0),
         (BASE + 8 * MIB, 4 * MIB, True, 0),
     ]
+
+
+def test_a_segment_is_small_as_it_was_made() -> None:
+    """Neighbouring pieces of an expandable segment of the small pool are together larger than any small segment."""
+    trace = [
+        event("segment_map", BASE, 2 * MIB),
+        event("segment_map", BASE + 2 * MIB, 2 * MIB),
+        event("segment_map", BASE + 64 * MIB, 20 * MIB),
+        event("segment_alloc", 1 << 40, 2 * MIB),
+    ]
+    (device,) = from_snapshot({"device_traces": [trace]}).devices
+    assert [(s.total_size, s.is_small) for s in final_segments(device)] == [
+        (2 * MIB, True),
+        (4 * MIB, True),
+        (20 * MIB, False),
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(1, 9)), max_size=30))
+def test_what_stays_mapped_is_what_a_set_of_pages_says(changes: list[tuple[bool, int, int]]) -> None:
+    pages: set[int] = set()
+    trace = []
+    for is_mapped, first, count in changes:
+        changed = set(range(first, first + count))
+        if is_mapped and pages & changed:
+            continue  # no allocator maps a page twice
+        pages = pages | changed if is_mapped else pages - changed
+        trace.append(event("segment_map" if is_mapped else "segment_unmap", BASE + first * MIB, count * MIB))
+    devices = from_snapshot({"device_traces": [trace]}).devices
+    found = [segment for device in devices for segment in final_segments(device)]
+    left = [(s.address - BASE) // MIB + page for s in found for page in range(s.total_size // MIB)]
+    assert sorted(left) == sorted(pages)
+
+
+def test_many_unmappings_take_no_time() -> None:
+    pages = 50_000
+    trace = [event("segment_map", BASE + 4 * page * MIB, 2 * MIB) for page in range(pages)]
+    trace += [event("segment_unmap", BASE + 4 * page * MIB, 2 * MIB) for page in range(pages)]
+    (device,) = from_snapshot({"device_traces": [trace]}).devices
+    began = time.process_time()
+    assert final_segments(device) == ()
+    assert time.process_time() - began < 5
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -69,7 +69,10 @@ def write(file: IO[bytes], header: Mapping[str, Any], columns: Mapping[str, arra
     declared, members = {}, {}
     for name, column in columns.items():
         if len(column) > MOST_ROWS:
-            raise UsageError(f"A recording holds at most {MOST_ROWS:,} events, this one has {len(column):,}.")
+            raise UsageError(
+                f"A recording holds at most {MOST_ROWS:,} numbers in a column, and {name} has {len(column):,} here; "
+                "record fewer steps."
+            )
         stored = _differences(column) if name.endswith("/time_us") else None
         declared[name] = {"type": _TYPE_OF[column.typecode], "count": len(column), "differences": stored is not None}
         members[name] = _little_endian(column if stored is None else stored)

@@ -13,6 +13,7 @@ from typing import Any
 from dryfit.errors import UsageError
 from dryfit.recording.columns import FIRST_BYTES, Columns, is_recording, write
 from dryfit.recording.model import (
+    BLOCK_STATES,
     KINDS,
     OWNERS,
     Block,
@@ -30,7 +31,11 @@ from dryfit.recording.tables import TableReader, TableWriter
 __all__ = ["FIRST_BYTES", "is_recording", "load", "save"]
 
 _EVENTS = {"kind": "B", "address": "Q", "size": "Q", "stream": "Q", "pool": "H", "stack": "I", "time_us": "Q"}
-_STATES = ("active_allocated", "active_awaiting_free", "inactive")
+_ABOUT = {
+    "program": list, "versions": dict, "card": dict, "allocator_settings": dict, "ending": str, "peak_used_bytes": int,
+    "is_cut": bool,
+}  # fmt: skip
+"""What readers rely on in `about`, where it is there at all; anything else may be in it too."""
 _MOST_DEVICES = 1024
 _FIELDS = {"device": int, "starts_empty": bool, "dropped_events": int, "has_segments": bool}
 """What the header says of a device."""
@@ -58,7 +63,9 @@ def save(recording: Recording, path: Path | str) -> None:
             with contextlib.suppress(OSError):
                 part.unlink()
     except OSError as error:
-        raise UsageError(f"The recording could not be saved as {path}: {error.strerror}.") from error
+        raise UsageError(
+            f"The recording could not be saved as {path}: {error.strerror}; choose another path."
+        ) from error
     except OverflowError as error:
         raise UsageError(f"The recording could not be saved as {path}: a number is out of range ({error}).") from error
 
@@ -80,12 +87,17 @@ def load(path: Path | str) -> Recording:
     source, about, devices = (header.get(name) for name in ("source", "about", "devices"))
     if not isinstance(source, str) or not isinstance(about, dict):
         raise damaged("its header does not say what was recorded")
+    if wrong := _wrong_about(about):
+        raise damaged(f"its header has no {wrong} as dryfit writes it")
     if not isinstance(devices, list) or len(devices) > _MOST_DEVICES:
         raise damaged("its header does not say which devices were recorded")
     stacks = _StoredStacks(tables)
+    traces = tuple(_device(tables, place, device, len(stacks)) for place, device in enumerate(devices))
+    if len({trace.device for trace in traces}) < len(traces):
+        raise damaged("its header has a device twice")
     return Recording(
         source=source,
-        devices=tuple(_device(tables, place, device, len(stacks)) for place, device in enumerate(devices)),
+        devices=traces,
         stacks=stacks,
         modules=tuple(map(ModuleOutput._make, tables.rows("modules"))),
         workspaces=tuple((address, size) for address, size in tables.rows("workspaces")),
@@ -116,10 +128,21 @@ def _columns_of(recording: Recording) -> tuple[dict[str, Any], dict[str, array[i
     return {"source": recording.source, "about": recording.about, "devices": devices}, tables.columns()
 
 
+def _wrong_about(about: dict[str, Any]) -> str:
+    """The name of a value that is not what `Recording.about` says; "" if there is none."""
+    card = about.get("card")
+    sizes = {name: value for name, value in card.items() if name.endswith("_bytes")} if type(card) is dict else {}
+    named = [(name, about.get(name), kind) for name, kind in _ABOUT.items()]
+    named += [(f"{name} of the card", value, int) for name, value in sizes.items()]
+    return next((name for name, value, kind in named if value is not None and type(value) is not kind), "")
+
+
 def _device(tables: TableReader, place: int, described: Any, stack_count: int) -> DeviceTrace:
     prefix, damaged = f"devices/{place}/", tables.columns.damaged
     if not isinstance(described, dict) or any(type(described.get(name)) is not kind for name, kind in _FIELDS.items()):
         raise damaged(f"its header does not describe device {place}")
+    if not 0 <= described["device"] < _MOST_DEVICES or described["dropped_events"] < 0:
+        raise damaged(f"its header does not describe device {place} with numbers that can be")
     pools = tuple((first, second) for first, second in tables.rows("pools", prefix))
     events = _StoredEvents(tables, prefix, {"kind": len(KINDS), "pool": len(pools), "stack": stack_count})
     marks = tuple(map(Mark._make, tables.rows("marks", prefix, {"event": len(events) + 1})))
@@ -127,8 +150,8 @@ def _device(tables: TableReader, place: int, described: Any, stack_count: int) -
     if not {label.owner for label in labels}.issubset(OWNERS):
         raise damaged(f"{prefix}labels has an owner that is none of {', '.join(OWNERS)}")
     blocks = [Block._make(row) for row in tables.rows("blocks", prefix, {"stack": stack_count})]
-    if not {block.state for block in blocks}.issubset(_STATES):
-        raise damaged(f"{prefix}blocks has a state that is none of {', '.join(_STATES)}")
+    if not {block.state for block in blocks}.issubset(BLOCK_STATES):
+        raise damaged(f"{prefix}blocks has a state that is none of {', '.join(BLOCK_STATES)}")
     rows = tables.rows("segments", prefix, {"pool": len(pools)})
     if sum(row[-1] for row in rows) != len(blocks):
         raise damaged(f"{prefix}segments do not have the {len(blocks)} blocks of the table")

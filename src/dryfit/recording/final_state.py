@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dryfit.recording.model import (
+    ALLOCATED,
+    AWAITING_FREE,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_MAP,
@@ -16,7 +19,7 @@ from dryfit.recording.model import (
     Segment,
 )
 from dryfit.recording.replay import replay
-from dryfit.recording.rounding import SMALL_SEGMENT_BYTES
+from dryfit.recording.rounding import SMALL_POOL_BYTES, SMALL_SEGMENT_BYTES
 
 
 class _Piece(NamedTuple):
@@ -27,6 +30,7 @@ class _Piece(NamedTuple):
     stream: int
     pool: int
     is_expandable: bool
+    is_small: bool
 
 
 def final_segments(trace: DeviceTrace, settings: Mapping[str, Any] | None = None) -> tuple[Segment, ...]:
@@ -45,7 +49,7 @@ def final_segments(trace: DeviceTrace, settings: Mapping[str, Any] | None = None
     for piece in [*_joined(_pieces(trace.events)), None]:
         while place < len(addresses) and (piece is None or addresses[place] < piece.address):
             block, stream = blocks[addresses[place]]
-            found.append(_segment(_Piece(block.address, block.size, stream, 0, False), (block,)))
+            found.append(_segment(_of_a_block(block, stream), (block,)))
             place += 1
         if piece is not None:
             inside = []
@@ -62,7 +66,7 @@ def _held_blocks(trace: DeviceTrace, settings: Mapping[str, Any] | None) -> dict
     held = {}
     for index, completed in enumerate(lifetimes.completed):
         if completed == never:
-            state = "active_allocated" if lifetimes.end[index] == never else "active_awaiting_free"
+            state = ALLOCATED if lifetimes.end[index] == never else AWAITING_FREE
             address = lifetimes.address[index]
             block = Block(
                 address,
@@ -76,24 +80,38 @@ def _held_blocks(trace: DeviceTrace, settings: Mapping[str, Any] | None) -> dict
 
 
 def _pieces(events: Events) -> list[_Piece]:
-    held: dict[int, _Piece] = {}
+    segments: dict[int, _Piece] = {}
+    mapped: dict[int, _Piece] = {}
+    starts: list[int] = []  # of what is mapped, in order
     for kind, address, size, stream, pool in zip(
         events.kind, events.address, events.size, events.stream, events.pool, strict=True
     ):
-        if kind in (SEGMENT_ALLOC, SEGMENT_MAP):
-            held[address] = _Piece(address, size, stream, pool, kind == SEGMENT_MAP)
+        if kind == SEGMENT_ALLOC:
+            segments[address] = _Piece(address, size, stream, pool, False, size <= SMALL_SEGMENT_BYTES)
         elif kind == SEGMENT_FREE:
-            held.pop(address, None)
+            segments.pop(address, None)
+        elif kind == SEGMENT_MAP:
+            if address not in mapped:
+                insort(starts, address)
+            mapped[address] = _Piece(address, size, stream, pool, True, size <= SMALL_SEGMENT_BYTES)
         elif kind == SEGMENT_UNMAP:
             # It may be unmapped in other pieces than it was mapped in.
             end = address + size
-            for piece in [piece for piece in held.values() if piece.address < end and address < _end(piece)]:
-                del held[piece.address]
-                if piece.address < address:
-                    held[piece.address] = piece._replace(size=address - piece.address)
-                if _end(piece) > end:
-                    held[end] = piece._replace(address=end, size=_end(piece) - end)
-    return sorted(held.values())
+            first = bisect_right(starts, address)
+            if first and _end(mapped[starts[first - 1]]) > address:
+                first -= 1
+            last = bisect_left(starts, end, lo=first)
+            met = [mapped.pop(start) for start in starts[first:last]]
+            kept = [piece._replace(size=address - piece.address) for piece in met[:1] if piece.address < address]
+            kept += [piece._replace(address=end, size=_end(piece) - end) for piece in met[-1:] if _end(piece) > end]
+            starts[first:last] = [piece.address for piece in kept]
+            mapped.update((piece.address, piece) for piece in kept)
+    return sorted([*segments.values(), *mapped.values()])
+
+
+def _of_a_block(block: Block, stream: int) -> _Piece:
+    """What stands in for the segment of a block, of which no more is known."""
+    return _Piece(block.address, block.size, stream, 0, False, block.size <= SMALL_POOL_BYTES)
 
 
 def _joined(pieces: list[_Piece]) -> list[_Piece]:
@@ -112,8 +130,7 @@ def _segment(piece: _Piece, blocks: tuple[Block, ...]) -> Segment:
     size = piece.size
     if blocks:  # a block that reaches out of its segment shows that the segment was larger
         size = max(size, blocks[-1].address + blocks[-1].size - piece.address)
-    is_small = size <= SMALL_SEGMENT_BYTES
-    return Segment(piece.address, size, piece.stream, is_small, piece.is_expandable, piece.pool, blocks)
+    return Segment(piece.address, size, piece.stream, piece.is_small, piece.is_expandable, piece.pool, blocks)
 
 
 def _end(piece: _Piece) -> int:

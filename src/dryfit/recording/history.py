@@ -11,8 +11,10 @@ from typing import NamedTuple
 from dryfit.recording.extents import Extents
 from dryfit.recording.model import (
     ALLOC,
+    ALLOCATED,
     FREE_COMPLETED,
     FREE_REQUESTED,
+    INACTIVE,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_MAP,
@@ -140,7 +142,7 @@ def _blocks_before(trace: DeviceTrace, rounded: Callable[[int], int]) -> list[He
         block.address: (segment.stream, block)
         for segment in trace.segments or ()
         for block in segment.blocks
-        if block.state.startswith("active")
+        if block.state != INACTIVE
     }
     born, freed, completed = _frees(trace.events)
     found: list[HeldBlock] = []
@@ -149,15 +151,15 @@ def _blocks_before(trace: DeviceTrace, rounded: Callable[[int], int]) -> list[He
         is_awaiting_free = trace.events.kind[event] == FREE_COMPLETED
         block_bytes, stack = rounded(size), EMPTY
         is_exact = address in final and address not in born and address not in completed
+        is_exact = is_exact and final[address][1].size >= size  # in a broken file it may be another block
         if is_exact:
             block_bytes, stack = final[address][1].size, final[address][1].stack
         found.append(HeldBlock(address, block_bytes, size, stream, stack, is_awaiting_free, is_exact))
     for address, (stream, block) in final.items():
         if address not in born and address not in freed:
-            is_awaiting_free = block.state != "active_allocated"
-            found.append(
-                HeldBlock(address, block.size, block.requested_size, stream, block.stack, is_awaiting_free, True)
-            )
+            is_awaiting_free = block.state != ALLOCATED
+            requested_bytes = min(block.requested_size, block.size)  # in a broken file it may be more
+            found.append(HeldBlock(address, block.size, requested_bytes, stream, block.stack, is_awaiting_free, True))
     return found
 
 

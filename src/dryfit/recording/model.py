@@ -120,8 +120,13 @@ class ModuleOutput(NamedTuple):
     shape: tuple[int, ...] | None = None
 
 
+ALLOCATED, AWAITING_FREE, INACTIVE = "active_allocated", "active_awaiting_free", "inactive"
+BLOCK_STATES = (ALLOCATED, AWAITING_FREE, INACTIVE)
+"""PyTorch's names for what a block is: a tensor's, freed but in use by another stream, or free."""
+
+
 class Block(NamedTuple):
-    """A block of a segment. `state` is PyTorch's: "active_allocated", "active_awaiting_free" or "inactive"."""
+    """A block of a segment; `state` is one of `BLOCK_STATES`."""
 
     address: int
     size: int
@@ -166,8 +171,9 @@ class Recording:
     """The durable record of one process: what its allocators did, when, for whom, from which line.
 
     `source` is "rehearsal" or "snapshot". `about` has plain values as far as they are known: "program" (words),
-    "versions", "card" (as `Card.to_dict`), "allocator_settings" (PyTorch's), "ending", "peak_used_bytes" (what the
-    process took of the card, by PyTorch's allocator or past it).
+    "versions", "card" (as `Card.to_dict`), "allocator_settings" (PyTorch's), "ending" (`Ending.how`),
+    "peak_used_bytes" (what the process took of the card, by PyTorch's allocator or past it), "is_cut" (whether the
+    program went on after the last event).
     `workspaces` are addresses and sizes, in bytes, that libraries such as cuBLAS were given to work in.
     """
 

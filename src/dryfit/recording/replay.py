@@ -17,6 +17,7 @@ from dryfit.recording.extents import Extents
 from dryfit.recording.history import Before, state_before
 from dryfit.recording.model import (
     ALLOC,
+    ALLOCATED,
     FREE_COMPLETED,
     FREE_REQUESTED,
     SEGMENT_ALLOC,
@@ -203,7 +204,7 @@ def _replay(
     end_error = None
     if trace.segments is not None:
         blocks = (block for segment in trace.segments for block in segment.blocks)
-        end_error = allocated - sum(block.size for block in blocks if block.state == "active_allocated")
+        end_error = allocated - sum(block.size for block in blocks if block.state == ALLOCATED)
     return Replay(
         lifetimes=_lifetimes(trace, before, begin, end, completed, block_bytes),
         allocated_bytes=allocated_series,

@@ -33,7 +33,7 @@ from dryfit.recording.model import (
     Recording,
     Segment,
 )
-from dryfit.recording.snapshot_segments import reserved_before, segments_by_device, with_places
+from dryfit.recording.snapshot_segments import began_empty, segments_by_device, with_places
 from dryfit.recording.snapshot_stacks import FrameOf, stack_interner
 from dryfit.recording.stacks import Frame, Stacks
 
@@ -125,12 +125,12 @@ def _device_trace(
         events=events,
         segments=with_places(segments, pools),
         pools=pools,
-        starts_empty=segments is not None and len(events) > 0 and reserved_before(events, segments) == {},
+        starts_empty=segments is not None and len(events) > 0 and began_empty(events, segments),
     )
 
 
 def _halves(event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    if event["action"] != "free":
+    if event.get("action") != "free":
         return (event,)
     return ({**event, "action": KINDS[FREE_REQUESTED]}, {**event, "action": KINDS[FREE_COMPLETED]})
 

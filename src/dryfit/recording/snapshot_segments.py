@@ -7,13 +7,23 @@ from operator import itemgetter
 from typing import Any
 
 from dryfit.recording.expected import MAX_SUM_BYTES, Unexpected, check_count, list_of, pool_id, shown, whole
-from dryfit.recording.model import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Block, Events, Segment
+from dryfit.recording.model import (
+    AWAITING_FREE,
+    BLOCK_STATES,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    Block,
+    Events,
+    Segment,
+)
 
 MAX_BLOCKS = 16_000_000
-_STATES = ("active_allocated", "active_awaiting_free", "inactive")
 
 
 def segments_by_device(snapshot: Mapping[str, Any], stack_of: Callable[[Any], int]) -> dict[int, list[Segment]] | None:
+    """The segments of each device in the order of their addresses; None where the snapshot does not tell any."""
     if "segments" not in snapshot:
         return None
     found: dict[int, list[Segment]] = {}
@@ -68,9 +78,9 @@ def _block(block: dict[str, Any], place: int, stack_of: Callable[[Any], int]) ->
     first = history[0] if isinstance(history, list) and history and isinstance(history[0], dict) else {}
     state = block.get("state")
     if state == "active_pending_free":  # what torch writes; its documentation has the other name
-        state = "active_awaiting_free"
-    if state not in _STATES:
-        raise Unexpected(f"{shown(state)} as the state of a block", f"one of {', '.join(_STATES)}")
+        state = AWAITING_FREE
+    if state not in BLOCK_STATES:
+        raise Unexpected(f"{shown(state)} as the state of a block", f"one of {', '.join(BLOCK_STATES)}")
     return Block(
         whole(block.get("address", place), "the address of a block"),
         size,
@@ -81,12 +91,13 @@ def _block(block: dict[str, Any], place: int, stack_of: Callable[[Any], int]) ->
 
 
 def with_places(segments: tuple[Segment, ...] | None, pools: tuple[tuple[int, int], ...]) -> tuple[Segment, ...] | None:
+    """The segments with their pools as places among the device's."""
     places: dict[Any, int] = {pool: place for place, pool in enumerate(pools)}
     return None if segments is None else tuple(segment._replace(pool=places[segment.pool]) for segment in segments)
 
 
-def reserved_before(events: Events, segments: tuple[Segment, ...]) -> dict[int, int] | None:
-    """What was reserved before the first event: sizes by address. None where events and segments do not fit together.
+def began_empty(events: Events, segments: tuple[Segment, ...]) -> bool:
+    """Whether nothing was reserved before the first event: undone from the last to the first, events leave nothing.
 
     Of expandable segments, which are mapped in pieces that the final state joins, only the sum is known.
     """
@@ -96,13 +107,11 @@ def reserved_before(events: Events, segments: tuple[Segment, ...]) -> dict[int, 
         kind = events.kind[index]
         if kind == SEGMENT_ALLOC:
             if reserved.pop(events.address[index], None) != events.size[index]:
-                return None
+                return False  # events and segments do not fit together
         elif kind == SEGMENT_FREE:
             reserved[events.address[index]] = events.size[index]
         elif kind == SEGMENT_MAP:
             mapped_bytes -= events.size[index]
         elif kind == SEGMENT_UNMAP:
             mapped_bytes += events.size[index]
-    if mapped_bytes:
-        return None if mapped_bytes < 0 else {**reserved, -1: mapped_bytes}
-    return reserved
+    return not reserved and not mapped_bytes

@@ -46,7 +46,9 @@ class TableWriter:
             OverflowError: a number does not fit its column.
         """
         if len(rows) > MOST_ROWS:
-            raise UsageError(f"A recording holds at most {MOST_ROWS:,} {table}, this one has {len(rows):,}.")
+            raise UsageError(
+                f"A recording holds at most {MOST_ROWS:,} {table}, and this one has {len(rows):,}; record fewer steps."
+            )
         values = zip(*rows, strict=True) if rows else itertools.repeat(())
         for (name, kind), column in zip(TABLES[table].items(), values, strict=False):
             self.add_column(f"{prefix}{table}/{name}", array(_TYPECODES[kind], self._encoded(kind, column)))

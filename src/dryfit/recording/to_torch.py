@@ -10,13 +10,23 @@ from typing import Any
 
 from dryfit.errors import UsageError
 from dryfit.recording.final_state import final_segments
-from dryfit.recording.model import KINDS, OOM, Block, DeviceTrace, Recording, Segment
+from dryfit.recording.model import (
+    ALLOCATED,
+    AWAITING_FREE,
+    INACTIVE,
+    KINDS,
+    OOM,
+    Block,
+    DeviceTrace,
+    Recording,
+    Segment,
+)
 from dryfit.recording.stacks import EMPTY, Stacks
 
 PICKLE_PROTOCOL = 4
 """The highest that PyTorch's viewer, https://pytorch.org/memory_viz, reads."""
 
-_STATES = {"active_awaiting_free": "active_pending_free"}
+_STATES = {AWAITING_FREE: "active_pending_free"}
 """Where what torch writes differs from what it documents, and the recording has."""
 
 Frames = list[dict[str, Any]]
@@ -108,13 +118,13 @@ def _trace(device: DeviceTrace, frames: _FramesOf) -> list[dict[str, Any]]:
 
 def _segment(segment: Segment, device: DeviceTrace, frames: _FramesOf) -> dict[str, Any]:
     blocks = list(_whole(segment))
-    allocated = [block for block in blocks if block.state == "active_allocated"]
+    allocated = [block for block in blocks if block.state == ALLOCATED]
     return {
         "device": device.device,
         "address": segment.address,
         "total_size": segment.total_size,
         "allocated_size": sum(block.size for block in allocated),
-        "active_size": sum(block.size for block in blocks if block.state != "inactive"),
+        "active_size": sum(block.size for block in blocks if block.state != INACTIVE),
         "requested_size": sum(block.requested_size for block in allocated),
         "stream": segment.stream,
         "segment_type": "small" if segment.is_small else "large",
@@ -139,9 +149,9 @@ def _whole(segment: Segment) -> Iterator[Block]:
     place = segment.address
     for block in segment.blocks:
         if block.address > place:
-            yield Block(place, block.address - place, 0, "inactive")
+            yield Block(place, block.address - place, 0, INACTIVE)
         yield block
         place = block.address + block.size
     end = segment.address + segment.total_size
     if end > place:
-        yield Block(place, end - place, 0, "inactive")
+        yield Block(place, end - place, 0, INACTIVE)
