@@ -210,6 +210,46 @@ def test_a_program_that_takes_snapshots_gets_its_own_and_so_do_we(rehearse: Any,
     assert sizes == [4 << 20, 16 << 20, 32 << 20]
 
 
+COMPILED = """
+    import torch
+    from torch import nn
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)).cuda()
+    optimizer, compiled = torch.optim.AdamW(model.parameters()), torch.compile(model)
+    for _ in range(3):
+        compiled(torch.randn(32, 64, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_backward_pass_that_is_traced_begins_no_phase(rehearse: Any, project: Path, tmp_path: Path) -> None:
+    nothing_compiled_yet = {"TMPDIR": str(tmp_path)}
+    done = rehearse(COMPILED, options=("--record", "run.dryfit", "--steps", "all"), environment=nothing_compiled_yet)
+    assert done.code == 0, done.stderr
+    marks = load(project / "run.dryfit").devices[0].marks
+    passes = ["forward", "loss", "backward", "after backward"]
+    for step in (1, 2, 3):
+        assert [mark.phase for mark in marks if mark.step == step and mark.phase in passes] == passes
+
+
+SNAPSHOT_BEGUN_BEFORE_ANYTHING = """
+    import torch
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history()
+    x = torch.zeros(1 << 22, device="cuda")
+"""
+
+
+def test_a_program_that_records_from_the_start_does_not_set_the_clock(rehearse: Any, project: Path) -> None:
+    done = rehearse(SNAPSHOT_BEGUN_BEFORE_ANYTHING, options=("--record", "run.dryfit"))
+    assert done.code == 0, done.stderr
+    trace = load(project / "run.dryfit").devices[0]
+    assert trace.starts_empty
+    assert [model.KINDS[kind] for kind in trace.events.kind[:2]] == ["segment_alloc", "alloc"]
+    assert trace.events.time_us[0] == 0
+    assert trace.events.time_us[-1] < 60_000_000
+
+
 def test_nothing_on_the_card_leaves_no_recording(rehearse: Any) -> None:
     done = rehearse("import torch\n", options=("--record", "run.dryfit"))
     assert done.code == 2

@@ -70,7 +70,7 @@ def _watch_backward(progress: Progress, recorder: Recorder) -> None:
         @functools.wraps(real)
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             nonlocal depth
-            if torch.compiler.is_compiling():  # a backward pass is traced, and not run
+            if torch.compiler.is_compiling() or torch_private.is_tracing():  # traced, and not run
                 return real(*args, **kwargs)
             if depth == 0:
                 progress.enter(phases.BACKWARD)

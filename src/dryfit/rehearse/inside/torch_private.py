@@ -174,6 +174,13 @@ def make_dynamo_skip(package: str) -> None:
     trace_rules.add(package)
 
 
+def is_tracing() -> bool:
+    """Whether operators are being traced into a graph instead of run, as AOTAutograd does (2.4 to 2.14)."""
+    import torch
+
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
 def process_group_exists() -> bool:
     """Whether the program has joined a distributed run."""
     import torch
