@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,8 @@ def modules_after(code: str) -> set[str]:
         "import dryfit",
         "import dryfit; dir(dryfit); dryfit.__version__",
         "import dryfit.cards, dryfit.virtual_card",
-        "import dryfit.rehearse.launch, dryfit.report.text, dryfit.cli",
+        "import dryfit.rehearse.launch, dryfit.report.text, dryfit.report.page, dryfit.report.perfetto, dryfit.cli",
+        "import dryfit; [getattr(dryfit, name) for name in dryfit.__all__]",
         "from dryfit.cli import parser; parser().format_help()",
     ],
 )
@@ -49,17 +51,25 @@ def test_importing_dryfit_imports_only_the_front_door() -> None:
 def test_help_runs_without_torch() -> None:
     done = subprocess.run([sys.executable, "-m", "dryfit", "--help"], capture_output=True, text=True, check=True)
     assert "exit codes: 0 fits" in done.stdout
-    assert {"run", "cards", "doctor"} <= set(done.stdout.split())
+    assert {"run", "report", "cards", "doctor"} <= set(done.stdout.split())
 
 
 def test_the_public_names() -> None:
     assert dryfit.__all__ == sorted(dryfit.__all__)
     assert dryfit.__all__ == [
-        "Card", "DryfitError", "Result", "UnknownCard", "UsageError", "all_cards", "find_card", "run", "virtual",
+        "Card", "DryfitError", "Footprint", "Result", "UnknownCard", "UsageError", "all_cards", "analysis_of",
+        "find_card", "open_recording", "run", "virtual",
     ]  # fmt: skip
     for name in dryfit.__all__:
         assert getattr(dryfit, name) is not None
         assert name in dir(dryfit)
+
+
+def test_no_name_is_that_of_a_room() -> None:
+    """An import of a room puts it under its name, in place of what the door has there: so it is `analysis_of`."""
+    rooms = {path.stem for path in Path(dryfit.__file__).parent.iterdir() if path.suffix in ("", ".py")}
+    assert {"analyse", "recording", "units"} <= rooms
+    assert not rooms.intersection(dryfit.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -5,6 +5,9 @@
     result = dryfit.run(["train.py", "--lr", "3e-4"], gpu="rtx-4090")
     result.verdict, result.peak_reserved_bytes
 
+    recording = dryfit.open_recording("snapshot.pickle")     # of a real card, or of `dryfit run --record`
+    dryfit.analysis_of(recording).footprint.peak.owners      # who owned the memory at the peak
+
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
 Importing this module loads nothing heavy; each name is loaded when it is first used.
@@ -17,20 +20,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from dryfit.analyse import Footprint
+    from dryfit.analyse import analyse as analysis_of
     from dryfit.cards import Card, all_cards, find_card
     from dryfit.errors import DryfitError, UnknownCard, UsageError
     from dryfit.in_process import virtual
+    from dryfit.recording.opening import open_recording
     from dryfit.rehearse.launch import rehearse as run
     from dryfit.rehearse.result import Result
 
 __all__ = [
     "Card",
     "DryfitError",
+    "Footprint",
     "Result",
     "UnknownCard",
     "UsageError",
     "all_cards",
+    "analysis_of",
     "find_card",
+    "open_recording",
     "run",
     "virtual",
 ]
@@ -38,11 +47,14 @@ __all__ = [
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
+    "Footprint": "dryfit.analyse:Footprint",
     "Result": "dryfit.rehearse.result:Result",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",
     "all_cards": "dryfit.cards:all_cards",
+    "analysis_of": "dryfit.analyse:analyse",
     "find_card": "dryfit.cards:find_card",
+    "open_recording": "dryfit.recording.opening:open_recording",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
 }

@@ -125,9 +125,13 @@ def test_a_comparison_as_json(recordings: Path, capsys: Captured) -> None:
         (["a", "b", "c"], "3 files were given; name one to report on, or two to compare."),
         (["--html", "o.html", "a", "b"], "--html shows one run, and two files were given; leave one out."),
         (["--perfetto", "nowhere/o.json", "a"], "There is no folder to save nowhere/o.json in; make it first"),
-        (["--html", ".", "a"], "The result cannot be saved as ., which is a folder; name a file."),
-        (["--html", "o", "-o", "o", "a"], "Two of the files to write have one name; each needs its own."),
-        (["-o", "batch-2.dryfit", "batch-2.dryfit"], "batch-2.dryfit is the file to report on; name another to write."),
+        (["--html", ".", "a"], "--html cannot write to ., which is a folder; name a file."),
+        (["--html", "o", "-o", "o", "a"], "-o and --html both name o; each needs a file of its own."),
+        (["--html", "o", "--perfetto", "./o", "a"], "--html and --perfetto both name o; each needs a file of its own."),
+        (
+            ["-o", "./batch-2.dryfit", "batch-2.dryfit"],
+            "-o would write over batch-2.dryfit, which this command reads; name another file.",
+        ),
         (["missing"], "There is no file missing; check the path"),
     ],
 )
@@ -148,6 +152,17 @@ def test_a_device_that_is_not_in_the_recording(recordings: Path, capsys: Capture
     seen = capsys.readouterr()
     assert seen.out == ""
     assert "device 5" in seen.err
+
+
+def test_the_example_of_the_docs_runs(recordings: Path, capsys: Captured) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    example = text.partition("```python\n")[2].partition("```")[0]
+    for name, batch in (("run.dryfit", 2), ("other.dryfit", 6)):
+        (recordings / f"batch-{batch}.dryfit").rename(name)
+    exec(compile(example, "docs/report.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert out.startswith("PEAK 6.00 MiB allocated") and "PEAK 6.00 MiB -> 10.00 MiB" in out
+    assert Path("run.html").stat().st_size > 10_000
 
 
 def test_a_report_loads_no_torch(recordings: Path) -> None:

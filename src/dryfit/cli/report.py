@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dryfit.cli.files import check_places, write
+from dryfit.errors import UsageError
 
 if TYPE_CHECKING:
     from dryfit.analyse.analysis import Analysis
@@ -40,9 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.errors import UsageError
-    from dryfit.rehearse.result import check_place_for
-
     files = arguments.files
     if len(files) > 2:
         raise UsageError(f"{len(files)} files were given; name one to report on, or two to compare.")
@@ -50,15 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     for option, place in of_one.items():
         if place is not None and len(files) == 2:
             raise UsageError(f"{option} shows one run, and two files were given; leave one out.")
-    places = [place for place in (arguments.output, *of_one.values()) if place is not None]
-    for place in places:
-        check_place_for(Path(place))
-        if any(Path(file).exists() and Path(place).exists() and Path(place).samefile(file) for file in files):
-            raise UsageError(f"{place} is the file to report on; name another to write.")
-    if len(set(places)) < len(places):
-        raise UsageError("Two of the files to write have one name; each needs its own.")
+    places = {"-o": arguments.output, **of_one}
+    check_places(places, read=files)
     # Files come before what is printed: a reader such as `head` that has had enough ends the command.
-    as_text = arguments.text or not (arguments.json or places)
+    as_text = arguments.text or not (arguments.json or any(place is not None for place in places.values()))
     if len(files) == 2:
         _compare(arguments, as_text)
     else:
@@ -71,16 +64,16 @@ def _report(arguments: argparse.Namespace, as_text: bool) -> None:
     if arguments.html is not None:
         from dryfit.report.page import write_page
 
-        _write(arguments.html, lambda path: write_page(analysis, path))
+        write(arguments.html, lambda path: write_page(analysis, path))
     if arguments.snapshot is not None:
         from dryfit.recording.to_torch import save_snapshot
 
-        _write(arguments.snapshot, lambda path: save_snapshot(analysis.recording, path))
+        write(arguments.snapshot, lambda path: save_snapshot(analysis.recording, path))
     if arguments.perfetto is not None:
         from dryfit.report.perfetto import to_perfetto
 
         trace = to_perfetto(analysis)
-        _write(arguments.perfetto, lambda path: path.write_text(json.dumps(trace, separators=(",", ":"))))
+        write(arguments.perfetto, lambda path: path.write_text(json.dumps(trace, separators=(",", ":"))))
     _give_json(analysis.footprint.to_dict(), arguments)
     if as_text:
         from dryfit.report.footprint import print_footprint
@@ -112,23 +105,6 @@ def _give_json(values: dict[str, object], arguments: argparse.Namespace) -> None
         return
     text = json.dumps(values, indent=2)
     if arguments.output is not None:
-        _write(arguments.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+        write(arguments.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
     if arguments.json:
         print(text)
-
-
-def _write(place: str, write: Callable[[Path], object]) -> None:
-    """Write a file and say so on stderr.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    from dryfit.errors import UsageError
-    from dryfit.units import format_bytes
-
-    path = Path(place)
-    try:
-        write(path)
-    except OSError as error:
-        raise UsageError(f"{place} could not be written: {error.strerror}.") from error
-    print(f"Wrote {place} ({format_bytes(path.stat().st_size)})", file=sys.stderr)

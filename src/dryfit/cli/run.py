@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dryfit.cli.files import check_places, write
+from dryfit.errors import UsageError
 
 if TYPE_CHECKING:
     from dryfit.rehearse.result import Result
@@ -57,20 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.errors import UsageError
     from dryfit.rehearse.checkup import NO, look_at_machine
-    from dryfit.rehearse.result import check_place_for
     from dryfit.units import parse_bytes
 
     machine = look_at_machine()
     if machine.mark == NO:
         raise UsageError(machine.sentence)
-    for place in (arguments.output, arguments.report, arguments.record):
-        if place is not None:
-            check_place_for(Path(place))
+    words = ["-m", *arguments.module] if arguments.module is not None else arguments.program
+    places = {"-o": arguments.output, "--report": arguments.report, "--record": arguments.record}
+    check_places(places, read=words)
     from dryfit.rehearse.launch import rehearse  # what it imports is there on Linux only
 
-    words = ["-m", *arguments.module] if arguments.module is not None else arguments.program
     result = rehearse(
         words[1:] if words[:1] == ["--"] else words,
         gpu=arguments.gpu,
@@ -86,27 +85,32 @@ def run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
         progress=sys.stderr,
     )
-    problem = None
-    try:
-        _save(result, arguments)
-    except UsageError as error:
-        problem = error  # what was found is printed all the same
+    problems = _save(result, arguments)
     if arguments.json:
         print(result.to_json())
     else:
         from dryfit.report import text
 
         text.print_result(result)
-    if problem is not None:
-        raise problem
+    if problems:
+        raise UsageError(" ".join(problems))
     return result.exit_code
 
 
-def _save(result: Result, arguments: argparse.Namespace) -> None:
-    """Write the files that were asked for; before anything is printed, so that a closed pipe loses nothing."""
-    if arguments.output:
-        result.save(arguments.output)
-    if arguments.record:
-        result.save_recording(arguments.record)
-    if arguments.report:
-        result.save_report(arguments.report)
+def _save(result: Result, arguments: argparse.Namespace) -> list[str]:
+    """Write the files that were asked for, and say which could not be: the others, and what is printed, still count.
+
+    It is done before anything is printed, so that a closed pipe loses nothing.
+    """
+    problems = []
+    for place, write_to in (
+        (arguments.output, result.save),
+        (arguments.record, result.save_recording),
+        (arguments.report, result.save_report),
+    ):
+        if place is not None:
+            try:
+                write(place, write_to)
+            except UsageError as error:
+                problems.append(str(error))
+    return problems

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -151,7 +150,9 @@ class Result:
         try:
             Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"The result could not be saved as {path}: {error.strerror}.") from error
+            raise UsageError(
+                f"The result could not be saved as {path}: {error.strerror}; choose another path."
+            ) from error
 
     def _repr_html_(self) -> str:
         """The result in a notebook: the verdict, and who owns the peak."""
@@ -161,24 +162,35 @@ class Result:
     def save_report(self, path: str | Path) -> None:
         """Write one HTML page that shows who owned the memory, and when.
 
+            result.save_report("run.html")
+
         Raises:
             UsageError: there is no recording (nothing was allocated, or this result was read from a file); the page
                 cannot be written.
         """
-        if self.recording is None:
-            raise UsageError(f"There is nothing to show in {path}: PyTorch's allocator was not used.")
-        _report("page").write_page(analyse(self.recording), path, result=self)
+        recording = self._recording_for(f"There is nothing to show in {path}")
+        _report("page").write_page(analyse(recording), path, result=self)
 
     def save_recording(self, path: str | Path) -> None:
         """Write the recording, for `dryfit report`.
+
+            result.save_recording("run.dryfit")
 
         Raises:
             UsageError: there is none (nothing was allocated, or this result was read from a file); the file cannot be
                 written.
         """
-        if self.recording is None:
-            raise UsageError(f"There is no recording to save as {path}: PyTorch's allocator was not used.")
-        file.save(self.recording, path)
+        file.save(self._recording_for(f"There is no recording to save as {path}"), path)
+
+    def _recording_for(self, refusal: str) -> Recording:
+        if self.recording is not None:
+            return self.recording
+        if not self.peak_reserved_bytes:
+            raise UsageError(f"{refusal}: PyTorch's allocator was not used.")
+        raise UsageError(
+            f"{refusal}: a result that was read from a file has no recording, and PyTorch's cudaMallocAsync backend "
+            "makes none; run the program again with --record, and with PyTorch's own allocator."
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
@@ -200,27 +212,13 @@ class Result:
             values["ending"] = _of(Ending, values["ending"])
             values["footprint"] = Footprint.from_dict(values["footprint"]) if values.get("footprint") else None
             return _of(cls, values)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error
 
 
 def _report(name: str) -> Any:
     """A module of the room `report`, by name: it reads results, and a result that is shown is the one step back."""
     return importlib.import_module(f"dryfit.report.{name}")
-
-
-def check_place_for(path: Path) -> None:
-    """See that a result can be saved there, before the work is done.
-
-    Raises:
-        UsageError: it is a folder, its folder is missing, or it may not be written.
-    """
-    if path.is_dir():
-        raise UsageError(f"The result cannot be saved as {path}, which is a folder; name a file.")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"There is no folder to save {path} in; make it first, or name another.")
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise UsageError(f"The result may not be saved as {path}: permission denied; name another place.")
 
 
 def _of(kind: type[_Value], values: dict[str, Any]) -> _Value:
