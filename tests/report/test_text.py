@@ -122,3 +122,26 @@ def test_the_verdict_is_the_first_line_whatever_the_width(name: str, monkeypatch
 def test_no_line_ends_in_blanks() -> None:
     for result in RESULTS.values():
         assert [line for line in printed(result).splitlines() if line != line.rstrip()] == []
+
+
+def test_what_a_program_says_does_nothing_to_the_terminal() -> None:
+    bad = dataclasses.replace(
+        FITS,
+        ending=dataclasses.replace(FITS.ending, how="raised", sentence="The program raised Oops: a\x1b[2J[red]b"),
+        notes=["Two lines:\n  of a traceback"],
+        unknowns=[dataclasses.replace(UNKNOWNS[1], source="x\x07y")],
+    )
+    written = io.StringIO()
+    print_result(bad, written)
+    text = written.getvalue()
+    assert "The program raised Oops: a\\x1b[2J[red]b\nTwo lines:\n  of a traceback\n" in text
+    assert "x\\x07y" in text
+    assert "\x1b" not in text
+
+
+def test_a_stream_that_has_not_all_characters_gets_the_report_all_the_same() -> None:
+    raw = io.BytesIO()
+    narrow = io.TextIOWrapper(raw, encoding="ascii")
+    print_result(FITS, narrow)
+    narrow.flush()
+    assert b"\\xb1 100.00 MiB" in raw.getvalue()

@@ -15,11 +15,11 @@ from typing import TextIO
 
 from dryfit.errors import DryfitError, UsageError
 from dryfit.places import is_of_the_program
-from dryfit.recording.file import load
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.command import current_folder, search_path
-from dryfit.rehearse.events import ORDERS_VARIABLE, RECORDING_SUFFIX, Event, EventFolder, Orders
+from dryfit.rehearse.events import ORDERS_VARIABLE, Event, EventFolder, Orders
+from dryfit.rehearse.footprints import recordings_in
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
 from dryfit.rehearse.progress import ProgressLine
@@ -98,6 +98,7 @@ def run_once(request: Request, card: CardSettings) -> Observed:
             ended = keeper.poll() or keeper.stop()
         if ended.problem:
             raise DryfitError(ended.problem)
+        recordings, unreadable = recordings_in(Path(folder))
         return Observed(
             program=list(request.program),
             processes=_without_faults(events.read()),
@@ -108,10 +109,9 @@ def run_once(request: Request, card: CardSettings) -> Observed:
             crash_place=_crash_place(Path(folder)),
             devices=card.count,
             wall_seconds=time.monotonic() - began,
-            notes=[*protection.warnings(), *filter(None, (ended.no_room, request.torch.doubt))],
+            notes=[*protection.warnings(), *filter(None, (ended.no_room, request.torch.doubt)), *unreadable],
             total_bytes=card.memory_bytes,
-            # Their columns are read when they are needed, from files that stay open when the folder is gone.
-            recordings={int(path.stem): load(path) for path in Path(folder).glob(f"*{RECORDING_SUFFIX}")},
+            recordings=recordings,
         )
 
 

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
+from pathlib import Path
 
 from dryfit.analyse import Footprint, analyse
+from dryfit.errors import UsageError
+from dryfit.recording.file import load
 from dryfit.recording.model import Recording
 from dryfit.rehearse.assemble import Observed
+from dryfit.rehearse.events import RECORDING_SUFFIX
 from dryfit.rehearse.result import Result
 from dryfit.units import format_bytes
 
 _FAULT = "Who owned the memory could not be found out{}. This is our fault; please report it with these lines:\n{}"
+
+
+def recordings_in(folder: Path) -> tuple[dict[int, Recording], list[str]]:
+    """The recordings that processes left, by their numbers, and a sentence for each that cannot be read.
+
+    Their columns are read when they are needed, from files that stay open when the folder is gone.
+    """
+    recordings, unreadable = {}, []
+    for path in sorted(folder.glob(f"*{RECORDING_SUFFIX}")):
+        try:
+            recordings[int(path.stem)] = load(path)
+        except UsageError as error:
+            unreadable.append(f"Who owned the memory of process {path.stem} is not known. {error}")
+    return recordings, unreadable
 
 
 def with_footprint(result: Result, observed: Observed) -> Result:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 8
-_OF_NO_OTHER_KIND = (INPUT, ACTIVATION, TEMPORARY, REMAINDER)
+_FOLLOW_THE_BATCH = (INPUT, ACTIVATION, TEMPORARY, REMAINDER)
 _FIRST, _SECOND = "A", "B"
 _SIZES = (_FIRST, _SECOND, "change", "tensor in A", "in B")
 
@@ -75,7 +75,7 @@ def batch_lines(comparison: Comparison, batch: Batch) -> list[str]:
     others = [
         change.owner
         for change in comparison.owners
-        if change.after_bytes != change.before_bytes and change.owner not in _OF_NO_OTHER_KIND
+        if change.after_bytes != change.before_bytes and change.owner not in _FOLLOW_THE_BATCH
     ]
     if others:
         lines.append(f"Not of the batch by its kind, and changed too: {', '.join(others)}.")

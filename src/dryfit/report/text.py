@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.places import as_seen_from_here
@@ -9,7 +10,7 @@ from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
 from dryfit.report.columns import aligned
 from dryfit.report.footprint import print_owners
-from dryfit.report.terminal import open_console
+from dryfit.report.terminal import open_console, sentence
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _MOST_CARDS_NAMED = 6
 def print_result(result: Result, file: TextIO | None = None) -> None:
     """Print a result; colour and width as the terminal has them, plain text where there is none."""
     console = open_console(file)
-    console.print(verdict_line(result), style=f"bold {_colour(result)}")
+    sentence(console, " ".join(verdict_line(result).splitlines()), style=f"bold {_colour(result)}")
     if result.peak_reserved_bytes:
         console.print()
         _numbers(console, result)
@@ -34,12 +35,12 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
         _steps(console, result)
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
-        console.print("PyTorch's own error:", result.out_of_memory.message)
+        _print(console, f"PyTorch's own error: {result.out_of_memory.message}".splitlines())
     console.print()
     if result.ending.sentence not in verdict_line(result):
-        console.print(result.ending.sentence)
+        _print(console, result.ending.sentence.splitlines())
     for note in result.notes:
-        console.print(note)
+        _print(console, note.splitlines())
     _unknowns(console, result.unknowns)
 
 
@@ -133,23 +134,22 @@ def _steps(console: Console, result: Result) -> None:
         rows.append((str(peak.step), *sizes, peak.peak_phase) if peak.step else ("setup", *sizes, ""))
     _print(console, aligned(rows, right={0, 1, 2}))
     if len(result.step_peaks) > _MOST_STEPS_SHOWN:
-        console.print(f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all.")
+        _print(console, [f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all."])
 
 
-def _print(console: Console, lines: list[str]) -> None:
+def _print(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(line)
+        sentence(console, line)
 
 
 def _unknowns(console: Console, unknowns: list[Unknown]) -> None:
     if not unknowns:
         return
     console.print()
-    console.print("Not known on a virtual card:")
-    for unknown in unknowns[:_MOST_UNKNOWNS_SHOWN]:
-        console.print(f"  {describe_unknown(unknown)}")
+    lines = [f"  {describe_unknown(unknown)}" for unknown in unknowns[:_MOST_UNKNOWNS_SHOWN]]
     if len(unknowns) > _MOST_UNKNOWNS_SHOWN:
-        console.print(f"  ... and {len(unknowns) - _MOST_UNKNOWNS_SHOWN} more; --json has them all.")
+        lines.append(f"  ... and {len(unknowns) - _MOST_UNKNOWNS_SHOWN} more; --json has them all.")
+    _print(console, ["Not known on a virtual card:", *lines])
 
 
 def describe_unknown(unknown: Unknown) -> str:
