@@ -15,7 +15,7 @@ from typing import Any
 _Stats = dict[str, Any]
 
 
-# --- memory statistics: checked on 2.6.0, 2.11.0, 2.14.1 ---------------------------------------------------------
+# --- memory statistics: checked on 2.4.1, 2.6.0, 2.9.1, 2.11.0, 2.14.1 -------------------------------------------
 
 
 def memory_statistics() -> tuple[Callable[[int], _Stats], Callable[[int], None]]:
@@ -57,7 +57,7 @@ def allocator_settings() -> dict[str, str]:
     return {"backend": torch.cuda.get_allocator_backend(), **settings}
 
 
-# --- the allocator's own record ------------------------------------------------------------------------------------
+# --- the allocator's own record: checked on 2.4.1, 2.6.0, 2.9.1, 2.11.0, 2.14.1 ---------------------------------------
 
 
 def counted_events(stats: _Stats) -> int:
@@ -138,7 +138,8 @@ def versions() -> dict[str, str | None]:
 def observe_out_of_memory(observe: Callable[[int, int, int, int], None]) -> None:
     """Have `observe(device, requested, allowed, free)`, in bytes, called before an out-of-memory error is raised.
 
-    The observers live in the allocator, which exists only once CUDA is initialised. Checked on 2.6.0 and 2.14.1.
+    The observers live in the allocator, which exists only once CUDA is initialised. Checked on 2.4.1, 2.6.0, 2.9.1,
+    2.11.0 and 2.14.1.
     """
     import torch
 
