@@ -286,9 +286,7 @@ def test_a_missing_file_and_other_files_are_told_apart_from_damage(tmp_path: Pat
     assert "cannot be opened: Is a directory" in refusal(tmp_path)
     text = tmp_path / "train.py"
     text.write_text("print()\n")
-    assert refusal(text) == (
-        f"{text} is not a recording of dryfit's; `dryfit run` makes one, and PyTorch a memory snapshot."
-    )
+    assert refusal(text) == (f"{text} is not a recording of dryfit's; `dryfit run --record FILE` makes one.")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert "is not a recording" in refusal(pipe)

@@ -350,9 +350,13 @@ OOM_TEXT = (
     ("content", "sentence"),
     [
         (b"", "given.pickle is empty, and a recording of dryfit or a memory snapshot of PyTorch"),
+        (b"x", "is expected; make one: `dryfit run --record run.dryfit train.py`, or on a real card torch.cuda"),
         (checkpoint(), "is a checkpoint or another zip archive, which says nothing of a card's memory"),
         (LEGACY_CHECKPOINT, "is a checkpoint or another zip archive"),
-        (json.dumps({"verdict": "fits", "peak_allocated_bytes": 1}).encode(), "is the answer of `dryfit run --json`"),
+        (
+            json.dumps({"verdict": "fits", "peak_allocated_bytes": 1}).encode(),
+            "is the answer of `dryfit run --json`, which has",
+        ),
         (b'{"schemaVersion": 1, "traceEvents": []}', "is a trace of torch.profiler"),
         (b"[[1, 2, 3], [[4, 5]]]", "is a memory timeline of torch.profiler"),
         (b'{"segments": []}', "is JSON, and a recording"),

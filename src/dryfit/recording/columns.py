@@ -190,9 +190,7 @@ class Columns:
         """Refuse what is no recording, and a directory that would take more memory than it describes."""
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or not is_recording(file.read(FIRST_BYTES)):
-            raise UsageError(
-                f"{self.path} is not a recording of dryfit's; `dryfit run` makes one, and PyTorch a memory snapshot."
-            )
+            raise UsageError(f"{self.path} is not a recording of dryfit's; `dryfit run --record FILE` makes one.")
         if status.st_size > _MOST_FILE_BYTES:
             raise ValueError(f"{status.st_size} bytes are more than any recording has")
         # The end of a zip file without a comment: signature, disk numbers, entries, the directory's size and place.

@@ -1,4 +1,7 @@
-"""A recording as a file: `save` and `load`. `columns` has the container, `tables` the rows in it."""
+"""A recording as a file: `save` and `load`. `columns` has the container, `tables` the rows in it.
+
+`docs/recording.md` describes the format to those who read it without dryfit.
+"""
 
 from __future__ import annotations
 

@@ -6,14 +6,17 @@ import re
 
 _EXPECTED = "a recording of dryfit or a memory snapshot of PyTorch (.pickle, also as .gz or .xz, or .html) is expected"
 _RECORD_ONE = (
-    f"{_EXPECTED}; record one: torch.cuda.memory._record_memory_history() before, "
-    'torch.cuda.memory._dump_snapshot("snapshot.pickle") after.'
+    f"{_EXPECTED}; make one: `dryfit run --record run.dryfit train.py`, or on a real card "
+    'torch.cuda.memory._record_memory_history() before and torch.cuda.memory._dump_snapshot("snapshot.pickle") after.'
 )
 # Before zip archives, torch.save wrote several pickles, the first of them the magic number 0x1950a86a20f9469cfc6c.
 LEGACY_CHECKPOINT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 _ARCHIVE = f"is a checkpoint or another zip archive, which says nothing of a card's memory, and {_RECORD_ONE}"
-_RESULT = f"is the answer of `dryfit run --json`, with the figures alone, and {_EXPECTED}; give what that run recorded."
+_RESULT = (
+    f"is the answer of `dryfit run --json`, which has who owned the peak but no events, and {_EXPECTED}; give what "
+    "`dryfit run --record run.dryfit` writes."
+)
 _TIMELINE = (
     f"is a memory timeline of torch.profiler, which has sizes by category but neither addresses nor lines, and "
     f"{_RECORD_ONE}"
