@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dryfit.recording import model
 from dryfit.rehearse.inside.peaks import PeakMeter, Window
 from dryfit.rehearse.inside.rounds import Rounds
 
-SETUP, FORWARD, EVALUATION = "setup", "forward", "evaluation"
-BACKWARD, AFTER_BACKWARD = "backward", "after backward"
-OPTIMIZER_STEP, AFTER_STEP = "optimizer step", "after the step"
+SETUP, FORWARD, EVALUATION = model.SETUP, model.FORWARD, model.EVALUATION
+BACKWARD, AFTER_BACKWARD = model.BACKWARD, model.AFTER_BACKWARD
+OPTIMIZER_STEP, AFTER_STEP = model.OPTIMIZER_STEP, model.AFTER_STEP
 _BEGINNINGS = (FORWARD, EVALUATION, BACKWARD)
 
 StepEvent = dict[str, Any]
