@@ -70,5 +70,8 @@ def _folders_of_this_process() -> tuple[str, ...]:
 
 def as_seen_from_here(file: str) -> str:
     """A path as a person standing in the current folder would write it: relative to it, unless it lies outside."""
-    relative = os.path.relpath(file)
+    try:
+        relative = os.path.relpath(file)
+    except (OSError, ValueError):  # the current folder is gone, or there is no path
+        return file
     return file if relative.startswith("..") else relative

@@ -154,6 +154,17 @@ def test_a_device_that_is_not_in_the_recording(recordings: Path, capsys: Capture
     assert "device 5" in seen.err
 
 
+def test_a_current_folder_that_is_gone(recordings: Path) -> None:
+    def report(file: str) -> subprocess.CompletedProcess[str]:
+        command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -P -m dryfit report {file}"
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=recordings, check=False)
+
+    assert report(f"{recordings}/batch-2.dryfit").stdout.startswith("PEAK 6.00 MiB")
+    assert report("missing").stderr == (
+        "dryfit: There is no file missing; check the path, for the current folder has been deleted.\n"
+    )
+
+
 def test_the_example_of_the_docs_runs(recordings: Path, capsys: Captured) -> None:
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     example = text.partition("```python\n")[2].partition("```")[0]

@@ -41,7 +41,16 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
             return load(path)
         return from_snapshot(plain_values(snapshot_pickle(path, name), name), name=name)
     except FileNotFoundError:
-        raise UsageError(f"There is no file {name}; check the path, it is taken from {Path.cwd()}.") from None
+        raise UsageError(f"There is no file {name}; check the path{_from_where(path)}.") from None
     except (OSError, ValueError) as error:  # a path with a zero in it is a ValueError
         reason = ((isinstance(error, OSError) and error.strerror) or str(error)).lower()
         raise UsageError(f"{name} cannot be read: {reason}; check its permissions and path.") from None
+
+
+def _from_where(path: Path) -> str:
+    if path.is_absolute():
+        return ""
+    try:
+        return f", it is taken from {Path.cwd()}"
+    except OSError:
+        return ", for the current folder has been deleted"
