@@ -272,3 +272,9 @@ def test_a_million_events_are_read_in_seconds() -> None:
     started = time.perf_counter()
     from_snapshot({"device_traces": [trace], "segments": []})
     assert time.perf_counter() - started < 10  # 1 s on an idle machine
+
+
+def test_allocator_settings_that_are_no_dictionary_are_left_out() -> None:
+    taken = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": []}
+    recording = from_snapshot({"segments": [], "device_traces": [[taken]], "allocator_settings": ["x"]})
+    assert "allocator_settings" not in recording.about

@@ -95,7 +95,7 @@ def from_snapshot(
             f"{unexpected.expected} is expected; {_ADVICE}."
         ) from None
     known = dict(about or {})
-    if settings:
+    if settings and isinstance(settings, dict):
         known.setdefault("allocator_settings", settings)
     return Recording(source="snapshot", devices=tuple(devices), stacks=stacks, about=known)
 
