@@ -51,11 +51,7 @@ class Holdings:
 
 def ledger_of(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline) -> Ledger:
     """What every allocation counts for, and whether it grows with the batch."""
-    rounded = [-(-size // SMALLEST_BLOCK_BYTES) * SMALLEST_BLOCK_BYTES for size in lifetimes.requested_bytes]
-    # A snapshot of an old torch does not say what was asked for; then the whole block is the owner's.
-    owned = array(
-        "Q", [min(own, block) if own else block for own, block in zip(rounded, lifetimes.block_bytes, strict=True)]
-    )
+    owned = owned_bytes(lifetimes.requested_bytes, lifetimes.block_bytes)
     left = array("Q", [block - own for own, block in zip(owned, lifetimes.block_bytes, strict=True)])
     classes = bytearray(
         owner << 2 | logits << 1 | grows
@@ -63,7 +59,23 @@ def ledger_of(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline
             attribution.owner, attribution.is_logits_or_loss, _grows(lifetimes, attribution, timeline), strict=True
         )
     )
-    return Ledger(classes, owned, left, max(rounded, default=0))
+    return Ledger(classes, owned, left, _in_whole_blocks(max(lifetimes.requested_bytes, default=0)))
+
+
+def owned_bytes(requested_bytes: Iterable[int], block_bytes: Iterable[int]) -> array[int]:
+    """What of each block is its owner's: what was asked for, in whole blocks of 512 bytes; the rest is its remainder.
+
+    A snapshot of an old torch does not say what was asked for (0); then the whole block is the owner's.
+
+    >>> owned_bytes([513, 0], [1 << 20, 512]).tolist()
+    [1024, 512]
+    """
+    rounded = map(_in_whole_blocks, requested_bytes)
+    return array("Q", [min(own, block) if own else block for own, block in zip(rounded, block_bytes, strict=True)])
+
+
+def _in_whole_blocks(size_bytes: int) -> int:
+    return -(-size_bytes // SMALLEST_BLOCK_BYTES) * SMALLEST_BLOCK_BYTES
 
 
 def _grows(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline) -> bytearray:

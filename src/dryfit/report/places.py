@@ -21,7 +21,17 @@ def place_of(file: str, line: int) -> str:
     """
     if not file:
         return "(no line known)"
-    return f"{_BEFORE_PACKAGE.sub('', file) if '-packages/' in file else as_seen_from_here(file)}:{line}"
+    name = within_package(file)
+    return f"{as_seen_from_here(file) if name == file else name}:{line}"
+
+
+def within_package(file: str) -> str:
+    """A file of an installed package by its name within it, any other as it is.
+
+    >>> within_package("/venv/lib/python3.12/site-packages/trl/trainer.py"), within_package("/home/me/train.py")
+    ('trl/trainer.py', '/home/me/train.py')
+    """
+    return _BEFORE_PACKAGE.sub("", file) if "-packages/" in file else file
 
 
 def source_of(file: str, line: int) -> str:

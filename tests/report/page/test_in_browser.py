@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from dryfit.analyse.analysis import Analysis
+from dryfit.analyse.holdings import holdings_at, ledger_of
+from dryfit.analyse.timeline import Timeline
+from dryfit.recording import model
 from dryfit.report.page import document, write_page
+from dryfit.report.page.payload import payload
 from dryfit.units import format_bytes
 
 from .browser import Browser, Tab
@@ -78,7 +83,7 @@ def test_pointing_at_the_peak_shows_its_block(tab: Tab, run: Analysis) -> None:
     size_bytes = run.replay.lifetimes.block_bytes[place]
     assert facts["size"] == f"{format_bytes(size_bytes)}, {size_bytes:,} bytes"
     assert facts["module"] == run.attribution.modules[run.attribution.module[place]]
-    assert facts["line"] == "/home/me/gpt/train.py:60 in forward"
+    assert facts["line"] == "train.py:60 in forward"
     assert facts["made"] == f"event {run.replay.lifetimes.begin[place]:,}, setup"
     assert facts["freed"] == "never"
 
@@ -113,16 +118,40 @@ def test_pointing_draws_only_the_cursor(tab: Tab) -> None:
     assert tab.evaluate("window.drawn") == 1
 
 
-def test_every_moment_has_the_allocated_bytes_of_the_replay(tab: Tab, run: Analysis) -> None:
+def test_arrows_go_from_event_to_event(tab: Tab, run: Analysis) -> None:
     focus(tab, "timeline")
     tab.press("Home")
     assert tab.evaluate(INSPECTED)["bytes"] == "0"
-    for event in range(40):
+    for event in range(5):
         tab.press("ArrowRight")
         assert tab.evaluate(INSPECTED)["event"] == str(event)
         assert tab.evaluate(INSPECTED)["bytes"] == str(run.replay.allocated_bytes[event])
     tab.press("End")
     assert tab.evaluate(INSPECTED)["bytes"] == str(run.replay.allocated_bytes[-1])
+
+
+def test_every_moment_is_that_of_the_replay_and_every_owner_that_of_the_analysis(tab: Tab, run: Analysis) -> None:
+    """What the script unpacks and adds up, against the analysis: totals at all events, owners at some."""
+    folder = Path(document.__file__).parent / "assets"
+    names = document._SCRIPTS[: document._SCRIPTS.index("series.js") + 1]
+    source = "\n".join((folder / name).read_text() for name in names)
+    events = len(run.trace.events)
+    totals, owners, highest, reserved = tab.evaluate(
+        f"(async () => {{ {source}; const trace = readTrace(await unpack({payload(run).text!r}));"
+        f"const series = createSeries(trace), all = [...Array({events}).keys()];"
+        "const some = all.filter((event) => event % 40 === 0);"
+        "const walked = series.walk([-1, 900, 900, 1800, 2500]);"
+        "return [all.map((e) => series.at(e).total), some.map((e) => [...series.at(e).owners]),"
+        "[[...walked.highest], [...walked.event]], all.map(series.reservedAt)]; })()"
+    )
+    assert totals == list(run.replay.allocated_bytes)
+    assert reserved == list(run.replay.reserved_bytes)
+    moments = range(0, events, 40)
+    ledger = ledger_of(run.replay.lifetimes, run.attribution, Timeline(run.trace.marks, events))
+    held = holdings_at(moments, run.replay.lifetimes, ledger)
+    assert owners == [[held[event].of(owner) for owner in model.OWNERS] for event in moments]
+    assert highest[0] == [max(totals[:900]), totals[900], max(totals[900:1800]), max(totals[1800:2500])]
+    assert [totals[event] for event in highest[1]] == highest[0]
 
 
 def test_keys_move_zoom_and_come_back(tab: Tab, run: Analysis) -> None:
@@ -222,6 +251,112 @@ def test_the_time_axis_and_one_owner_alone(tab: Tab) -> None:
     assert tab.evaluate("document.querySelector(\"button[data-owner='saved activation']\").ariaPressed") == "true"
     seen.add(tab.evaluate(picture))
     assert len(seen) == 3
+    focus(tab, "timeline")
+    tab.press("Escape")
+    assert tab.evaluate("document.querySelectorAll('[aria-pressed=true]').length") == 0
+
+
+def test_touch_taps_pinches_drags_and_leaves_scrolling_to_the_page(tab: Tab) -> None:
+    tab.resize(390, 844, 1, mobile=True)
+    tab.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+    tab.settle()
+    x, y = centre(tab, "#peak-label")  # gestures may begin on the label as well
+
+    def touch(*moments: list[tuple[float, float]]) -> str:
+        for place, fingers in enumerate(moments):
+            points = [{"x": at, "y": down, "id": finger} for finger, (at, down) in enumerate(fingers)]
+            tab.call("Input.dispatchTouchEvent", type="touchMove" if place else "touchStart", touchPoints=points)
+            tab.settle()
+        tab.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        tab.settle()
+        return str(tab.evaluate("document.querySelector('#timeline .base').toDataURL()"))
+
+    whole = touch([(x, y + 150)])
+    assert tab.evaluate("document.querySelector('.held') !== null")
+    closer = touch(*[[(x - apart, y), (x + apart, y)] for apart in (20, 40, 100)])
+    aside = touch(*[[(x - moved, y)] for moved in (0, 20, 80)])
+    assert len({whole, closer, aside}) == 3
+    before = tab.evaluate("scrollY")
+    assert touch(*[[(x, y - moved)] for moved in (0, 20, 60, 180)]) == aside
+    assert tab.evaluate("scrollY") > before
+
+
+def test_on_paper_the_pictures_are_as_wide_as_it_and_light(tab: Tab) -> None:
+    tab.colours("dark")
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    tab.settle()
+    width, drawn, over = tab.evaluate(
+        "(() => { const e = document.getElementById('timeline'), base = e.querySelector('.base');"
+        "const { display } = getComputedStyle(e.querySelector('.over'));"
+        "return [e.clientWidth, base.width / devicePixelRatio, display]; })()"
+    )
+    assert (width, drawn, over) == (660, 660, "none")
+    assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(27, 30, 36)"
+    tab.call("Emulation.setEmulatedMedia", media="")
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    tab.settle()
+    assert tab.evaluate("document.getElementById('timeline').clientWidth") > 660
+
+
+# Of every text on the page, its contrast to what it lies on, by the WCAG's formula: the lowest, and the text.
+LOWEST_CONTRAST = """(() => {
+  const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const rgba = (colour) => {
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = colour;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (share) => (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (e) => (e ? (rgba(getComputedStyle(e).backgroundColor)[3] > 250
+    ? getComputedStyle(e).backgroundColor : ground(e.parentElement)) : 'white');
+  const contrast = (...colours) => {
+    const [a, b] = colours.map((colour) => light(rgba(colour))).sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.getClientRects().length) continue;
+    found.push([contrast(getComputedStyle(element).color, ground(element)), walker.currentNode.data]);
+  }
+  const theme = TEXT_ON_OWNERS;
+  for (const owner of document.querySelectorAll('.swatch')) {
+    const colour = getComputedStyle(owner).backgroundColor;
+    found.push([contrast(colour, theme(colour)), owner.className]);
+  }
+  return found.sort((a, b) => a[0] - b[0])[0];
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_what_it_lies_on(tab: Tab, scheme: str) -> None:
+    tab.colours(scheme)
+    tab.settle()
+    source = (Path(document.__file__).parent / "assets" / "theme.js").read_text()
+    text_on_owners = f"(() => {{ {source}; return textOn; }})()"
+    ratio, words = tab.evaluate(LOWEST_CONTRAST.replace("TEXT_ON_OWNERS", text_on_owners))
+    assert ratio >= 4.5, words
+
+
+def test_an_old_browser_is_told_what_it_lacks(browser: Browser, page_file: Path) -> None:
+    tab = Tab(browser)
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
+    tab.call("Page.navigate", url=page_file.as_uri())
+    for _ in range(100):
+        failure = tab.evaluate("document.querySelector('#failure:not([hidden])')?.textContent")
+        if failure:
+            break
+        time.sleep(0.02)
+    assert failure == (
+        "This browser cannot draw the pictures and the module tree: DecompressionStream is not defined. "
+        "All figures and the other tables are here."
+    )
+    assert tab.evaluate("document.querySelector('.desk').getClientRects().length") == 0
+    tab.close()
 
 
 @pytest.mark.parametrize("width", [360, 768])
@@ -240,6 +375,7 @@ def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
     focus(tab, "timeline")
     tab.press("ArrowDown")
     assert "<img src=x onerror=alert(1)>" in tab.evaluate(FACTS)["line"]
+    assert "\\u202e\\ud800" in tab.evaluate(FACTS)["line"]  # seen, and not at work
     assert tab.evaluate("document.querySelectorAll('img').length") == 0
     assert tab.evaluate("typeof window.owned") == "undefined"
     assert "<img" in tab.evaluate("document.querySelector('h1').textContent")

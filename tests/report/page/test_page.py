@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from dryfit.analyse.analysis import Analysis
+from dryfit.analyse.footprint import OwnerBytes
 from dryfit.errors import UsageError
 from dryfit.recording.model import SEGMENT_ALLOC as ALLOC
 from dryfit.recording.model import SEGMENT_FREE as FREE
@@ -24,8 +25,10 @@ from dryfit.recording.model import SEGMENT_UNMAP as UNMAP
 from dryfit.recording.model import DeviceTrace, Events, Segment
 from dryfit.recording.replay import Lifetimes
 from dryfit.rehearse.result import Ending, Result, Unknown
-from dryfit.report.page import document, page, payload, write_page
+from dryfit.report.page import document, page, payload, tables, write_page
 from dryfit.report.page.addresses import Span, segment_spans
+from dryfit.report.page.header import header
+from dryfit.report.page.names import short_names
 from dryfit.report.page.thin import thin
 from dryfit.report.text import verdict_line
 from dryfit.units import format_bytes
@@ -35,7 +38,7 @@ from .synthetic import training
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@pytest.mark.parametrize("module", ["addresses", "columns", "header", "markup"])
+@pytest.mark.parametrize("module", ["addresses", "columns", "header", "markup", "names"])
 def test_the_examples_in_the_docstrings_hold(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"dryfit.report.page.{module}")).failed == 0
 
@@ -97,7 +100,7 @@ def test_names_are_escaped_wherever_they_come() -> None:
     hostile = "</script><img src=x onerror=alert(1)>\"'&\ud800"
     text = page(training(1500, layers=2, names=hostile), title=hostile)
     assert "<img" not in text and text.count("</script>") == 2
-    assert "&lt;img src=x onerror=alert(1)&gt;&quot;&#x27;&amp;?" in text
+    assert "&lt;img src=x onerror=alert(1)&gt;&quot;&#x27;&amp;\\ud800" in text
 
 
 def test_a_page_that_cannot_be_written_is_said_in_one_sentence(run: Analysis, tmp_path: Path) -> None:
@@ -108,8 +111,67 @@ def test_a_page_that_cannot_be_written_is_said_in_one_sentence(run: Analysis, tm
     )
 
 
-def test_the_same_analysis_gives_the_same_page(run: Analysis) -> None:
-    assert page(run) == page(run)
+def test_the_same_analysis_gives_the_same_page_wherever_it_is_made(
+    run: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = page(run)
+    monkeypatch.chdir(tmp_path)
+    assert page(run) == text
+    assert '<code title="/home/me/gpt/train.py">train.py:60</code>' in text  # the program is "train.py" of that folder
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (["/home/me/gpt/train.py"], "train.py"),
+        (["./gpt/train.py", "--lr", "1"], "gpt/train.py"),
+        (["-m", "gpt.train"], "/home/me/gpt/train.py"),
+        ("train.py", "/home/me/gpt/train.py"),
+        ([7], "/home/me/gpt/train.py"),
+        (None, "/home/me/gpt/train.py"),
+    ],
+)
+def test_files_are_named_from_the_folder_the_program_was_started_in(run: Analysis, program: object, name: str) -> None:
+    short = short_names(dataclasses.replace(run.recording, about={"program": program}))
+    assert short("/home/me/gpt/train.py") == name
+    assert short("/venv/lib/python3.12/site-packages/trl/trainer.py") == "trl/trainer.py"
+    assert short("/elsewhere/data.py") == "/elsewhere/data.py"
+
+
+def test_endless_names_do_not_make_an_endless_page() -> None:
+    plain, long, longer = (len(page(training(1500, layers=2, names="x" * size))) for size in (0, 10_000, 100_000))
+    assert long == pytest.approx(longer, rel=0.001)
+    assert longer < plain + 500_000
+
+
+def test_steps_with_the_same_figures_share_a_row_and_of_very_many_the_middle_is_left_out(run: Analysis) -> None:
+    steps = run.footprint.steps
+    same = dataclasses.replace(
+        run.footprint, steps=(*steps, *(dataclasses.replace(steps[-1], step=4 + i) for i in range(9)))
+    )
+    found = tables._steps(same)
+    assert "steps 3 to 12" in found and "left out" not in found
+    many = [dataclasses.replace(steps[-1], step=step, end_allocated_bytes=step, phases=()) for step in range(1, 30_001)]
+    footprint = dataclasses.replace(
+        run.footprint, steps=tuple(many), peak=dataclasses.replace(run.footprint.peak, step=15_000)
+    )
+    found = tables._steps(footprint)
+    assert found.count("<tr>") == 201 + 2  # the peak's step stays, and both parts of the table have a heading
+    assert "29,799 rows from the middle are left out; --json has every step." in found
+    assert 'step 15000 <span class="tag">the peak</span>' in found
+
+
+def test_what_is_not_known_is_not_said_to_be_nothing(run: Analysis) -> None:
+    whole = run.footprint.peak.allocated_bytes
+    peak = dataclasses.replace(
+        run.footprint.peak, owners=(OwnerBytes(owner="unknown", size_bytes=whole, blocks=1),),
+        fixed_bytes=whole, grows_with_batch_bytes=0, logits_and_loss_bytes=0,
+    )  # fmt: skip
+    text = header(dataclasses.replace(run.footprint, peak=peak, source="snapshot", device=3), "", None)
+    assert "from a memory snapshot, device 3" in text
+    assert f"1 owner, together {whole:,} bytes: exactly the peak." in text
+    for word in ("Parameters", "Gradients", "Fixed", "Grows with the batch"):
+        assert word not in text
 
 
 def test_a_recording_without_an_event_has_a_page() -> None:

@@ -16,6 +16,7 @@ from dryfit.errors import UsageError
 from dryfit.report.footprint import moment
 from dryfit.report.page.header import header
 from dryfit.report.page.markup import element, joined, text
+from dryfit.report.page.names import short_names
 from dryfit.report.page.payload import payload
 from dryfit.report.page.tables import contents, sections
 from dryfit.units import format_bytes
@@ -41,13 +42,14 @@ def page(analysis: Analysis, *, title: str = "", result: Result | None = None) -
 
     `title` is the heading where there is no `result` with its verdict; by itself it names the peak.
     What a recording holds is shown as text and never read as HTML; the page's own policy forbids every request and
-    every script but its own.
+    every script but its own. Equal recordings give equal pages, as far as the source files that they name, whose
+    lines are quoted, are the same too.
     """
     footprint = analysis.footprint
     peak = footprint.peak
     where = moment(peak.step, peak.phase) if footprint.steps else ""
     name = title or f"Peak of {format_bytes(peak.allocated_bytes)}{f' in {where}' if where else ''}"
-    packed, below = payload(analysis), sections(footprint, result)
+    packed, below = payload(analysis), sections(footprint, result, short_names(analysis.recording))
     style, script = _asset(_STYLES), f'"use strict";\n(() => {{\n{_asset(_SCRIPTS)}}})();\n'
     return Template(_asset(("page.html",))).substitute(
         policy=_POLICY.format(script=_hash(script), style=_hash(style)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dryfit.analyse.footprint import Footprint, OwnerBytes
 from dryfit.recording.model import ACTIVATION, GRADIENT, OPTIMIZER_STATE, OWNERS, PARAMETER
@@ -30,7 +30,7 @@ def header(footprint: Footprint, title: str, result: Result | None) -> Html:
     oom = footprint.out_of_memory if result is None else None
     return joined(
         [
-            element("p", about_line(footprint.about, footprint.source), class_="about"),
+            element("p", about_line(footprint), class_="about"),
             element("h1", heading) if heading else "",
             element("p", out_of_memory_line(oom), class_="alarm") if oom else "",
             _peak("p" if heading else "h1", footprint),
@@ -49,8 +49,9 @@ def _peak(tag: str, footprint: Footprint) -> Html:
     return element(tag, figure, " ", element("span", words, element("br"), exact), class_="peak")
 
 
-def about_line(about: Mapping[str, Any], source: str) -> Html:
-    """Program, card and versions, as far as they are known."""
+def about_line(footprint: Footprint) -> Html:
+    """Program, card and versions, as far as they are known; a snapshot is of one of several cards."""
+    about, source = footprint.about, footprint.source
     program = about.get("program")
     words = " ".join(map(str, program)) if isinstance(program, list | tuple) else program
     card, versions = about.get("card"), about.get("versions")
@@ -60,7 +61,10 @@ def about_line(about: Mapping[str, Any], source: str) -> Html:
         ", ".join(f"{name} {version}" for name, version in versions.items() if version)
         if isinstance(versions, Mapping)
         else "",
-        {"rehearsal": "rehearsed on a virtual card", "snapshot": "from a memory snapshot"}.get(source, source),
+        {
+            "rehearsal": "rehearsed on a virtual card",
+            "snapshot": f"from a memory snapshot, device {footprint.device}",
+        }.get(source, source),
     ]
     return joined((element("span", part) for part in parts if part), " ")
 
@@ -72,13 +76,18 @@ def _owners(footprint: Footprint) -> Html:
     ordered = [held[owner] for owner in OWNERS if owner in held and held[owner].size_bytes]
     label = "What the peak is made of: " + ", ".join(f"{one.owner} {format_bytes(one.size_bytes)}" for one in ordered)
     nothing = {owner: OwnerBytes(owner=owner, size_bytes=0, blocks=0) for owner in _ASKED_FOR}
-    tiles = [_held(name, held.get(owner, nothing[owner]), whole, "tile") for owner, name in _ASKED_FOR.items()]
+    # Where none of the four is known, "Parameters 0 B" would be said of what is only unknown.
+    tiles = [
+        _held(name, held.get(owner, nothing[owner]), whole, "tile")
+        for owner, name in _ASKED_FOR.items()
+        if held.keys() & _ASKED_FOR.keys()
+    ]
     rest = [each for each in ordered if each.owner not in _ASKED_FOR]
     rows = [element("li", _held(each.owner, each, whole)) for each in rest]
     total = sum(each.size_bytes for each in ordered)
     sums = element(
         "p",
-        f"{len(ordered)} owners, together {total:,} bytes"
+        f"{_count(len(ordered), 'owner')}, together {total:,} bytes"
         + (": exactly the peak." if total == whole else f"; the peak is {whole:,} bytes."),
         class_="sum", data_bytes=total,
     )  # fmt: skip
@@ -86,7 +95,7 @@ def _owners(footprint: Footprint) -> Html:
         "section",
         bar(((f"owner-{OWNERS.index(one.owner)}", one.size_bytes) for one in ordered), whole, label),
         _fixed_and_growing(footprint),
-        element("div", *tiles, class_="tiles"),
+        element("div", *tiles, class_="tiles") if tiles else "",
         element("ul", *rows, class_="rest") if rows else "",
         sums,
         class_="made-of", aria_label="What the peak is made of",
@@ -105,9 +114,11 @@ def _held(name: str, held: OwnerBytes, whole: int, style: str | None = None) -> 
     )  # fmt: skip
 
 
-def _fixed_and_growing(footprint: Footprint) -> Html:
+def _fixed_and_growing(footprint: Footprint) -> Html | str:
     """A thin bar below the owners', which lie in about the same order: first what is fixed, then what grows."""
     peak = footprint.peak
+    if not _tells_what_grows(footprint):
+        return ""
     label = f"Fixed {format_bytes(peak.fixed_bytes)}, grows with the batch {format_bytes(peak.grows_with_batch_bytes)}"
     parts = (("fixed", peak.fixed_bytes), ("grows", peak.grows_with_batch_bytes))
     return bar(parts, peak.allocated_bytes, label, "thin")
@@ -116,13 +127,22 @@ def _fixed_and_growing(footprint: Footprint) -> Html:
 def _facts(footprint: Footprint) -> Html:
     peak = footprint.peak
     grows = "is made anew of each batch; a smaller one saves no more"
-    facts = [
-        ("Fixed", peak.fixed_bytes, "is there whatever the batch", "fixed"),
-        ("Grows with the batch", peak.grows_with_batch_bytes, grows, "grows"),
-        ("Logits and loss", peak.logits_and_loss_bytes, "the model's output and what the loss makes of it", ""),
+    facts = []
+    if _tells_what_grows(footprint):
+        facts = [
+            ("Fixed", peak.fixed_bytes, "is there whatever the batch", "fixed"),
+            ("Grows with the batch", peak.grows_with_batch_bytes, grows, "grows"),
+            ("Logits and loss", peak.logits_and_loss_bytes, "the model's output and what the loss makes of it", ""),
+        ]
+    facts += [
         ("Reserved at most", footprint.peak_reserved_bytes, "what PyTorch held from the card", ""),
     ]
     return element("dl", *(_fact(*fact) for fact in facts), class_="facts")
+
+
+def _tells_what_grows(footprint: Footprint) -> bool:
+    """Without phases all of the peak counts as fixed, which says nothing."""
+    return bool(footprint.peak.grows_with_batch_bytes or footprint.peak.logits_and_loss_bytes)
 
 
 def _fact(name: str, size_bytes: int, words: str, part: str) -> Html:

@@ -7,6 +7,7 @@ from html import escape
 
 from dryfit.analyse.footprint import OwnerBytes
 from dryfit.recording.model import OWNERS
+from dryfit.report.page.names import shown
 from dryfit.units import format_bytes
 
 
@@ -17,15 +18,14 @@ class Html(str):
 
 
 def text(value: object) -> Html:
-    """Any value as HTML that shows it; HTML stays as it is.
+    """Any value as HTML that shows it, names as `shown` has them; HTML stays as it is.
 
     >>> text("</script><b>"), text(Html("<b>"))
     ('&lt;/script&gt;&lt;b&gt;', '<b>')
     """
     if isinstance(value, Html):
         return value
-    # A file name may hold bytes that are no text.
-    return Html(escape(str(value).encode("utf-8", "replace").decode("utf-8")))
+    return Html(escape(shown(str(value))))
 
 
 def element(tag: str, *children: object, **attributes: object) -> Html:
@@ -77,7 +77,7 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def bar(parts: Iterable[tuple[str, int]], whole_bytes: int, label: str, kind: str = "bar") -> Html:
-    """A bar of parts, each a style and its bytes, as wide as their shares of the whole."""
+    """A bar of parts, each a style and its bytes, as wide as their shares of the whole; pointing shows `label`."""
     drawn, left = [], 0.0
     for style, size_bytes in parts:
         width = 100 * size_bytes / max(whole_bytes, 1)
@@ -86,7 +86,7 @@ def bar(parts: Iterable[tuple[str, int]], whole_bytes: int, label: str, kind: st
         if style in HATCHED_STYLES:
             drawn.append(element("rect", **place, fill="url(#hatch)"))
         left += width
-    return element("svg", *drawn, class_=kind, role="img", aria_label=label)
+    return element("svg", element("title", label), *drawn, class_=kind, role="img")
 
 
 def owners_bar(owners: Iterable[OwnerBytes], whole_bytes: int) -> Html:

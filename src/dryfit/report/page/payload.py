@@ -8,20 +8,19 @@ allocation and the lifetime it had the last time. In a steady loop nearly every 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dryfit.analyse.analysis import Analysis
 from dryfit.analyse.footprint import ModuleBytes
+from dryfit.analyse.holdings import owned_bytes
 from dryfit.recording.model import OOM, OWNERS
-from dryfit.recording.rounding import round_up
 from dryfit.recording.stacks import EMPTY, Frame, Stacks
 from dryfit.report.page.addresses import Compact, compact_addresses, segment_spans
 from dryfit.report.page.columns import deltas, pack, zigzag
+from dryfit.report.page.names import short_names, shown
 from dryfit.report.page.thin import thin
-from dryfit.report.places import place_of
 
 MOST_LIFETIMES = 400_000
 """1,000,000 events are about 333,000 allocations: these are all shown."""
@@ -45,7 +44,7 @@ def payload(
     spans = segment_spans(analysis.trace)
     lifetimes, events = analysis.replay.lifetimes, len(analysis.trace.events)
     compact = compact_addresses(spans, lifetimes)
-    strings = _Numbers()
+    strings, short = _Strings(), short_names(analysis.recording)
     head: dict[str, Any] = {
         "events": events,
         "owners": OWNERS,
@@ -54,11 +53,10 @@ def payload(
         "units": compact.total,
         "ranges": compact.ranges,
         "modules": [strings(path) for path in analysis.attribution.modules],
-        "lines": [strings(_line(file, line, name)) for file, line, name in analysis.attribution.lines],
-        "bands": _bands(analysis),
-        "tree": _tree(analysis.footprint.modules),
+        "lines": [strings(_line(file, line, name, short)) for file, line, name in analysis.attribution.lines],
+        "tree": _tree(analysis.footprint.modules, ""),
     }
-    columns = {**_reserved(analysis), **_times(analysis)}
+    columns = {**_bands(analysis, strings), **_reserved(analysis), **_times(analysis)}
     columns["oom"] = deltas(event for event, kind in enumerate(analysis.trace.events.kind) if kind == OOM)
     columns["segment_begin"] = deltas(span.begin for span in spans)
     columns["segment_end"] = [events - span.end for span in spans]
@@ -67,7 +65,7 @@ def payload(
     shown_before = -1
     while True:
         kept, sentence = thin(lifetimes, events, exact_at, most_lifetimes)
-        shown = _lifetimes(analysis, kept, compact, strings)
+        shown = _lifetimes(analysis, kept, compact, strings, short)
         text = pack({**head, **shown.head, "strings": strings.values}, {**columns, **shown.columns})
         if len(text) <= most_characters or len(kept) == shown_before:  # what is left has to stay
             return Payload(text, sentence)
@@ -89,12 +87,21 @@ class _Numbers:
         return number
 
 
+class _Strings(_Numbers):
+    """Numbers for texts; these are kept as they are shown."""
+
+    def __call__(self, value: Hashable) -> int:
+        return super().__call__(shown(str(value)))
+
+
 class _Shown(NamedTuple):
     head: dict[str, Any]
     columns: dict[str, list[int]]
 
 
-def _lifetimes(analysis: Analysis, kept: Sequence[int], compact: Compact, strings: Callable[[str], int]) -> _Shown:
+def _lifetimes(
+    analysis: Analysis, kept: Sequence[int], compact: Compact, strings: _Strings, short: Callable[[str], str]
+) -> _Shown:
     lifetimes, attribution = analysis.replay.lifetimes, analysis.attribution
     sites, tensors = _Numbers(), _Numbers()
     tensors(None)
@@ -116,11 +123,11 @@ def _lifetimes(analysis: Analysis, kept: Sequence[int], compact: Compact, string
         site_of.append(sites(key))
 
     by_column = list(zip(*sites.values, strict=True)) or [()] * 9
-    used = _used_stacks(analysis.recording.stacks, by_column[6], strings)
+    used = _used_stacks(analysis.recording.stacks, by_column[6], strings, short)
     columns = {
         "site_requested": list(by_column[0]),
         "site_rounding": [block - asked for asked, block in zip(*by_column[:2], strict=True)],
-        "site_remainder": [_remainder(asked, block) for asked, block in zip(*by_column[:2], strict=True)],
+        "site_remainder": [block - own for own, block in zip(owned_bytes(*by_column[:2]), by_column[1], strict=True)],
         "site_owner": list(by_column[2]),
         "site_module": deltas(by_column[3]),
         "site_line": deltas(by_column[4]),
@@ -133,11 +140,6 @@ def _lifetimes(analysis: Analysis, kept: Sequence[int], compact: Compact, string
     }
     head = {"lifetimes": len(kept), "sites": len(sites.values), "tensors": tensors.values, "frames": used.frames}
     return _Shown(head, columns)
-
-
-def _remainder(requested_bytes: int, block_bytes: int) -> int:
-    """What of a block is nobody's; none where it is not known what was asked for, as in snapshots of an old torch."""
-    return max(0, block_bytes - round_up(requested_bytes)) if requested_bytes else 0
 
 
 def _surprises(
@@ -177,7 +179,7 @@ class _Stacks(NamedTuple):
     columns: dict[str, list[int]]
 
 
-def _used_stacks(stacks: Stacks, used: Sequence[int], strings: Callable[[str], int]) -> _Stacks:
+def _used_stacks(stacks: Stacks, used: Sequence[int], strings: _Strings, short: Callable[[str], str]) -> _Stacks:
     """The stacks of the sites and their callers, renumbered; a caller's number stays below that of what it called."""
     wanted = set(used) | {EMPTY}
     for stack in set(used):
@@ -191,34 +193,32 @@ def _used_stacks(stacks: Stacks, used: Sequence[int], strings: Callable[[str], i
         caller_column.append(number[stack] - number[stacks.caller_of[stack]])
     return _Stacks(
         number,
-        [strings(_frame(frame)) for frame in frames.values],
+        [strings(_frame(frame, short)) for frame in frames.values],
         {"stack_frame": deltas(frame_column), "stack_caller": caller_column},
     )
 
 
-def _line(file: str, line: int, function: str) -> str:
-    return f"{_short(file)}:{line}{f' in {function}' if function else ''}" if file else ""
+def _line(file: str, line: int, function: str, short: Callable[[str], str]) -> str:
+    return f"{short(file)}:{line}{f' in {function}' if function else ''}" if file else ""
 
 
-def _frame(frame: Frame) -> str:
-    return f"module {frame.name}" if frame.is_module else f"{_short(frame.file)}:{frame.line} {frame.name}"
+def _frame(frame: Frame, short: Callable[[str], str]) -> str:
+    return f"module {frame.name}" if frame.is_module else f"{short(frame.file)}:{frame.line} {frame.name}"
 
 
-@functools.lru_cache(maxsize=4096)
-def _short(file: str) -> str:
-    """A file as a person would write it; there are many lines to a file."""
-    return place_of(file, 0).removesuffix(":0")
-
-
-def _bands(analysis: Analysis) -> list[list[int | str]]:
+def _bands(analysis: Analysis, strings: _Strings) -> dict[str, list[int]]:
     """From which event on the program is in which step and phase; marks that change neither are left out."""
-    bands: list[list[int | str]] = []
+    bands: list[tuple[int, int, str]] = []
     for mark in analysis.trace.marks:
         if bands and bands[-1][0] == mark.event:
             bands.pop()
-        if not bands or bands[-1][1:] != [mark.step, mark.phase]:
-            bands.append([mark.event, mark.step, mark.phase])
-    return bands
+        if not bands or bands[-1][1:] != (mark.step, mark.phase):
+            bands.append((mark.event, mark.step, mark.phase))
+    return {
+        "band_event": deltas(event for event, _, _ in bands),
+        "band_step": deltas(step for _, step, _ in bands),
+        "band_phase": [strings(phase) for _, _, phase in bands],
+    }
 
 
 def _reserved(analysis: Analysis) -> dict[str, list[int]]:
@@ -237,7 +237,9 @@ def _times(analysis: Analysis) -> dict[str, list[int]]:
     return {"time": deltas([*times[::every], *times[-1:]]), "time_every": [every]}
 
 
-def _tree(module: ModuleBytes) -> list[Any]:
+def _tree(module: ModuleBytes, outer: str) -> list[Any]:
+    """A module by its name within the one around it, whose path, with a dot, is `outer`."""
     owners = [[OWNERS.index(owner.owner), owner.size_bytes] for owner in module.owners]
-    children = [_tree(child) for child in module.children]
-    return [module.path, module.kind, module.size_bytes, module.own_bytes, owners, children]
+    children = [_tree(child, f"{module.path}." if module.path else "") for child in module.children]
+    name, kind = shown(module.path.removeprefix(outer)), shown(module.kind)
+    return [name, kind, module.size_bytes, module.own_bytes, owners, children]

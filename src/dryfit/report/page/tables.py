@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from dryfit.analyse.footprint import Footprint, LineBytes, OwnerChange, StepFootprint, TensorBytes
 from dryfit.report.footprint import out_of_memory_line
 from dryfit.report.page.header import share
 from dryfit.report.page.markup import Html, bar, element, joined, owners_bar, size, swatch, table
-from dryfit.report.places import place_of, source_of
+from dryfit.report.places import source_of
 from dryfit.report.text import describe_unknown
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
     from dryfit.rehearse.result import Result
 
-_MOST_AT_ONCE = 12
+_MOST_AT_ONCE, _MOST_STEPS = 12, 200
 
 
-def sections(footprint: Footprint, result: Result | None) -> dict[str, Html]:
-    """All sections that have something to say, in the order of the page, by the name each is found by."""
+def sections(footprint: Footprint, result: Result | None, short: Callable[[str], str]) -> dict[str, Html]:
+    """All sections that have something to say, in the order of the page, by the name each is found by.
+
+    `short` names a file for people.
+    """
     numbers_words = "Each with the reason it differs from the one above it."
     found = {
         "modules": ("Modules", "What each module and those inside it hold at the peak.", _modules()),
-        "lines": ("Lines", "The program's own lines that made what the peak holds.", _lines(footprint)),
-        "tensors": ("Tensors", "The largest single allocations at the peak.", _tensors(footprint)),
+        "lines": ("Lines", "The program's own lines that made what the peak holds.", _lines(footprint, short)),
+        "tensors": ("Tensors", "The largest single allocations at the peak.", _tensors(footprint, short)),
         "steps": ("Steps", "", _steps(footprint)),
         "cached": ("Cached and unused", footprint.cached.sentence, _cached(footprint)),
         "numbers": ("The numbers people compare", numbers_words, _numbers(footprint)),
@@ -75,11 +79,11 @@ def _modules() -> Html:
     )  # fmt: skip
 
 
-def _lines(footprint: Footprint) -> Html | str:
+def _lines(footprint: Footprint, short: Callable[[str], str]) -> Html | str:
     whole = footprint.peak.allocated_bytes
     rows = [
         (
-            _line(line),
+            _line(line, short),
             size(line.size_bytes),
             share(line.size_bytes, whole),
             f"{line.blocks:,}",
@@ -91,21 +95,25 @@ def _lines(footprint: Footprint) -> Html | str:
     return _foldable("Lines that hold memory at the peak", headings, rows, (1, 2, 3))
 
 
-def _line(line: LineBytes) -> Html:
+def _line(line: LineBytes, short: Callable[[str], str]) -> Html:
     source = source_of(line.file, line.line) if line.file else ""
     words = source or (f"in {line.function}" if line.function else "")
-    place = element("code", place_of(line.file, line.line), title=line.file or None)
+    place = _place(line.file, line.line, short) if line.file else element("code", "(no line known)")
     return joined([place, element("span", words, class_="source")])
 
 
-def _tensors(footprint: Footprint) -> Html | str:
+def _place(file: str, line: int, short: Callable[[str], str]) -> Html:
+    return element("code", f"{short(file)}:{line}", title=file)
+
+
+def _tensors(footprint: Footprint, short: Callable[[str], str]) -> Html | str:
     rows = [
         (
             _tensor(tensor),
             size(tensor.size_bytes),
             tensor.owner,
             element("bdi", tensor.module),
-            element("code", place_of(tensor.file, tensor.line), title=tensor.file) if tensor.file else "",
+            _place(tensor.file, tensor.line, short) if tensor.file else "",
             tensor.begin,
             tensor.end or "never",
         )
@@ -145,35 +153,49 @@ def _steps(footprint: Footprint) -> Html | str:
     if not footprint.steps:
         return ""
     whole, peak_step = footprint.peak.allocated_bytes, footprint.peak.step
+    alike = [list(group) for _, group in groupby(footprint.steps, key=_figures)]
+    left_out = range(_MOST_STEPS // 2, len(alike) - _MOST_STEPS // 2)
     rows = [
         (
-            _step(step, peak_step),
-            size(step.peak.allocated_bytes),
-            step.peak.phase if step.step else "",
-            size(max((phase.peak_reserved_bytes for phase in step.phases), default=step.peak.reserved_bytes)),
-            size(step.peak.fixed_bytes),
-            size(step.peak.grows_with_batch_bytes),
-            size(step.end_allocated_bytes),
-            owners_bar(step.peak.owners, whole),
+            _steps_alike(group, peak_step),
+            *map(size, _figures(group[0])[:2]),
+            group[0].peak.phase if group[0].step else "",
+            *map(size, _figures(group[0])[2:5]),
+            owners_bar(group[0].peak.owners, whole),
         )
-        for step in footprint.steps
+        for place, group in enumerate(alike)
+        if place not in left_out or any(step.step == peak_step for step in group)
     ]
+    words = f"{len(alike) - len(rows):,} rows from the middle are left out; --json has every step."
     headings = (
         "Step",
         "Peak",
-        "in",
         "Reserved at most",
+        "Peak in",
         "Fixed",
         "Grows with batch",
         "Held after it",
         "Owners at its peak",
     )
-    return joined([_foldable("Peaks of each step", headings, rows, (1, 3, 4, 5, 6)), _phases(footprint)])
+    shown = _foldable("Peaks of each step", headings, rows, (1, 2, 4, 5, 6))
+    return joined([shown, element("p", words, class_="words") if len(rows) < len(alike) else "", _phases(footprint)])
 
 
-def _step(step: StepFootprint, peak_step: int) -> Html:
-    tag = element("span", "the peak", class_="tag") if step.step == peak_step else ""
-    return joined([f"step {step.step}" if step.step else "setup", tag], " ")
+def _figures(step: StepFootprint) -> tuple[Any, ...]:
+    """What a row shows of a step; neighbours with the same share one."""
+    peak = step.peak
+    reserved_bytes = max((phase.peak_reserved_bytes for phase in step.phases), default=peak.reserved_bytes)
+    return (
+        peak.allocated_bytes, reserved_bytes, peak.fixed_bytes, peak.grows_with_batch_bytes, step.end_allocated_bytes,
+        peak.phase, peak.owners, bool(step.step),
+    )  # fmt: skip
+
+
+def _steps_alike(steps: Sequence[StepFootprint], peak_step: int) -> Html:
+    first, last = steps[0].step, steps[-1].step
+    words = f"step {first}" if first == last else f"steps {first:,} to {last:,}"
+    is_peak = any(step.step == peak_step for step in steps)
+    return joined([words if first else "setup", element("span", "the peak", class_="tag") if is_peak else ""], " ")
 
 
 def _phases(footprint: Footprint) -> Html | str:

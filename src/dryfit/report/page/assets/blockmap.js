@@ -6,6 +6,7 @@ const BLOCKMAP_GUTTERS = { left: 68, narrowLeft: 52, right: 8, top: 6, bottom: 2
 function createBlockMap(trace, series, view) {
   const chart = createChart(document.getElementById('blockmap'), BLOCKMAP_GUTTERS);
   const window_ = { low: 0, high: trace.units }; // of addresses, in units from the first
+  let image = null; // the pixels of the last drawing
   const unitsOf = series.block.map((bytes) => bytes / trace.unit);
 
   function draw(theme) {
@@ -14,8 +15,10 @@ function createBlockMap(trace, series, view) {
     drawAddressAxis(context, theme);
     const width = Math.max(1, Math.round(plot.width * ratio));
     const height = Math.max(1, Math.round(plot.height * ratio));
-    const image = context.createImageData(width, height);
-    paint(new Uint32Array(image.data.buffer), width, height, theme);
+    if (!image || image.width !== width || image.height !== height) image = context.createImageData(width, height);
+    const pixels = new Uint32Array(image.data.buffer);
+    pixels.fill(0);
+    paint(pixels, width, height, theme);
     context.putImageData(image, Math.round(plot.left * ratio), Math.round(plot.top * ratio));
     drawSegments(context, theme);
     drawEventAxis(context, chart, view, theme);
@@ -24,8 +27,9 @@ function createBlockMap(trace, series, view) {
   function paint(pixels, width, height, theme) {
     const { site, begin, completed, end, place, segments, events } = trace;
     const xs = pixelsOfEvents(width);
-    const scale = height / (window_.high - window_.low);
-    const top = (units) => Math.round((window_.high - units) * scale);
+    const { low: lowest, high: highest } = window_;
+    const scale = height / (highest - lowest);
+    const top = (units) => Math.round((highest - units) * scale);
     const segmentPixel = pixelOf(theme.segment);
     for (let i = 0; i < segments.begin.length; i++) {
       const [low, high] = [segments.place[i], segments.place[i] + segments.size[i]];

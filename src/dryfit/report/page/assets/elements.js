@@ -16,8 +16,9 @@ function swatch(owner) {
 }
 
 // A bar of parts, each of an owner, as wide as its share of the whole.
-function ownersBar(parts, whole) {
-  const bar = make('span', { class: 'minibar', 'aria-hidden': 'true' });
+function ownersBar(parts, whole, names) {
+  const label = parts.map(([owner, bytes]) => `${names[owner]} ${formatBytes(bytes)}`).join(', ');
+  const bar = make('span', { class: 'minibar', role: 'img', 'aria-label': label, title: label });
   for (const [owner, bytes] of parts) {
     const part = make('i', { class: `owner-${owner}` });
     part.style.width = `${(100 * bytes) / whole}%`;

@@ -11,9 +11,8 @@ function attachPointer(picture, view, addresses) {
   const home = view.cursor; // where the cursor goes back to when the mouse leaves
 
   element.addEventListener('pointerdown', (event) => {
-    if (event.button || event.target.closest('button')) return;
+    if (event.button) return;
     pointers.set(event.pointerId, event);
-    element.setPointerCapture(event.pointerId);
     moved = 0;
   });
 
@@ -25,6 +24,7 @@ function attachPointer(picture, view, addresses) {
     }
     moved = Math.max(moved, Math.hypot(event.clientX - before.clientX, event.clientY - before.clientY));
     if (moved <= CLICK_SLACK && pointers.size === 1) return;
+    element.setPointerCapture(event.pointerId); // from now on it is no click, not even on the peak's label
     if (pointers.size === 2) pinch(event);
     else {
       view.pan((before.clientX - event.clientX) / chart.plot.width);
@@ -35,11 +35,12 @@ function attachPointer(picture, view, addresses) {
 
   element.addEventListener('pointerup', (event) => {
     const wasClick = pointers.size === 1 && moved <= CLICK_SLACK;
-    if (pointers.delete(event.pointerId) && wasClick) click(event);
+    if (pointers.delete(event.pointerId) && wasClick && !event.target.closest('button')) click(event);
   });
   element.addEventListener('pointercancel', (event) => pointers.delete(event.pointerId));
 
   element.addEventListener('pointerleave', (event) => {
+    pointers.delete(event.pointerId);
     if (event.pointerType !== 'touch' && !view.isHeld) view.point({ cursor: home, block: -1 });
   });
 

@@ -11,8 +11,9 @@ function createInspector(trace, series, view, footprint) {
     element.dataset.event = view.cursor;
     element.dataset.bytes = total;
     element.dataset.block = view.block;
-    element.replaceChildren(
-      make('h3', {}, view.cursor === footprint.peakEvent ? 'At the peak' : view.isHeld ? 'Held moment' : 'This moment'),
+    element.replaceChildren(...[
+      make('h3', {}, view.cursor === footprint.peakEvent ? 'At the peak' : 'At this moment'),
+      view.isHeld && make('p', { class: 'held' }, 'Held, so that you can leave it. A click there, or Esc, lets go.'),
       make('p', { class: 'when' }, whenText(trace, view.cursor), make('br'), timeText()),
       make('p', { class: 'total' },
         make('strong', {}, formatBytes(total)), ' allocated', make('br'),
@@ -21,7 +22,7 @@ function createInspector(trace, series, view, footprint) {
       make('p', { class: 'reserved' },
         `${formatBytes(reserved)} reserved, ${formatBytes(reserved - total)} of it not allocated`),
       blockFacts(),
-    );
+    ].filter(Boolean));
   }
 
   function timeText() {

@@ -1,6 +1,7 @@
 // Puts the page together once its data is unpacked.
 
 async function start() {
+  if (!CSS.supports('color', 'light-dark(red, red)')) throw new Error('it is from before 2024');
   const data = document.getElementById('data');
   const trace = readTrace(await unpack(data.textContent));
   data.remove(); // megabytes of text nobody needs any more
@@ -49,6 +50,7 @@ function attachActions(trace, series, view, { timeline, blockMap, inspector, foo
     peak: () => view.moveTo(footprint.peakEvent),
     reset() {
       view.point({ cursor: footprint.peakEvent, block: -1, isHeld: false });
+      highlight(-1);
       blockMap.resetAddresses();
       view.reset();
     },
@@ -81,13 +83,15 @@ function attachActions(trace, series, view, { timeline, blockMap, inspector, foo
   for (const input of document.querySelectorAll('input[name="axis"]')) {
     input.addEventListener('change', () => view.setAxis(input.value));
   }
-  for (const button of document.querySelectorAll('button[data-owner]')) {
-    button.addEventListener('click', () => {
-      view.setHighlight(trace.owners.indexOf(button.dataset.owner));
-      for (const other of document.querySelectorAll('button[data-owner]')) {
-        other.setAttribute('aria-pressed', String(trace.owners[view.highlight] === other.dataset.owner));
-      }
-    });
+  const owners = [...document.querySelectorAll('button[data-owner]')];
+  function highlight(owner) {
+    view.setHighlight(owner);
+    for (const button of owners) {
+      button.setAttribute('aria-pressed', String(trace.owners[view.highlight] === button.dataset.owner));
+    }
+  }
+  for (const button of owners) {
+    button.addEventListener('click', () => highlight(trace.owners.indexOf(button.dataset.owner)));
   }
   const table = document.getElementById('phase-table');
   table.addEventListener('toggle', () => table.open && fillPhaseTable(table, trace, series, view));
@@ -99,8 +103,9 @@ start().then(
   (error) => {
     const place = document.getElementById('failure');
     place.hidden = false;
-    const told = 'The figures and tables are complete without them.';
-    place.textContent = `The pictures could not be drawn in this browser: ${error.message}. ${told}`;
+    const told = 'All figures and the other tables are here.';
+    place.textContent = `This browser cannot draw the pictures and the module tree: ${error.message}. ${told}`;
+    document.documentElement.dataset.failed = '';
     console.error(error);
   },
 );

@@ -44,13 +44,12 @@ function createSeries(trace) {
     return { owners: sums.slice(), total: sums.reduce((a, b) => a + b, 0) };
   }
 
-  // Of each range between neighbouring bounds: its highest moment (event, total, owners) and its lowest total. A range
+  // Of each range between neighbouring bounds: its highest moment (event, total, owners). A range
   // holds the states after the events from its own bound up to the next one; an empty range, that of its bound.
   function walk(bounds) {
     const ranges = bounds.length - 1;
     const stacks = new Float64Array(ranges * owners);
     const highest = new Float64Array(ranges);
-    const lowest = new Float64Array(ranges);
     const event = new Int32Array(ranges);
     let k = seek(bounds[0]);
     let total = sums.reduce((a, b) => a + b, 0);
@@ -59,7 +58,6 @@ function createSeries(trace) {
       const last = Math.max(first, bounds[r + 1] - 1);
       while (k < change.length && changeEvent[k] <= first) total += apply(k++);
       let high = total;
-      let low = total;
       let when = first;
       stacks.set(sums, r * owners);
       while (k < change.length && changeEvent[k] <= last) {
@@ -70,13 +68,12 @@ function createSeries(trace) {
           high = total;
           when = now;
           stacks.set(sums, r * owners);
-        } else if (total < low) low = total;
+        }
       }
       highest[r] = high;
-      lowest[r] = low;
       event[r] = when;
     }
-    return { stacks, highest, lowest, event };
+    return { stacks, highest, event };
   }
 
   function reservedAt(event) {

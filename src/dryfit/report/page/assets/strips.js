@@ -12,13 +12,16 @@ function drawBands(context, chart, trace, view, theme) {
   const right = plot.left + plot.width;
 
   context.textAlign = 'left';
+  // Steps and phases narrower than a pixel are only drawn where nothing else of that pixel is.
+  let drawnTo = -Infinity;
   for (let i = 0, from = 0; i < bands.length; i++) {
     if (i + 1 < bands.length && bands[i + 1][1] === bands[i][1]) continue;
     const step = bands[i][1];
     const x0 = Math.max(plot.left, edges[from]);
     const x1 = Math.min(right, edges[i + 1]);
     from = i + 1;
-    if (x1 <= x0) continue;
+    if (x1 <= x0 || x1 < drawnTo + 0.5) continue;
+    drawnTo = x1;
     if (step % 2) {
       context.fillStyle = theme.band;
       context.fillRect(x0, plot.top, x1 - x0, plot.height);
@@ -29,8 +32,7 @@ function drawBands(context, chart, trace, view, theme) {
     fitText(context, [stepName(step), String(step || '')], x0, x1, STEP_STRIP.top + 10, theme.ink);
   }
   context.font = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
-  // Phases narrower than a pixel are only drawn where nothing else of that pixel is.
-  let drawnTo = -Infinity;
+  drawnTo = -Infinity;
   for (let i = 0; i < bands.length; i++) {
     const x0 = Math.max(plot.left, edges[i]);
     const x1 = Math.min(right, edges[i + 1]);
@@ -54,8 +56,11 @@ function phaseNames(phase) {
   return [phase, ...(SHORT_PHASES[phase] || [])];
 }
 
+const LEAST_ROOM = 16; // pixels that a figure takes
+
 // The first of the texts that fits between two places; none if none does.
 function fitText(context, texts, x0, x1, y, colour) {
+  if (x1 - x0 < LEAST_ROOM) return; // measuring text is slow
   const text = texts.find((each) => each && context.measureText(each).width + 10 <= x1 - x0);
   if (!text) return;
   context.fillStyle = colour;

@@ -49,9 +49,11 @@ function pixelOf(colour, alpha = 255) {
   return ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
+// Black or white, whichever stands out more: at least 4.58 to 1, by the WCAG's formula.
 function textOn(colour) {
-  const [red, green, blue] = channels(colour).map((c) => (c / 255) ** 2.2);
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 ? '#15171b' : '#ffffff';
+  const linear = (share) => (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4);
+  const [red, green, blue] = channels(colour).map((channel) => linear(channel / 255));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? '#000000' : '#ffffff';
 }
 
 function watchTheme(onChange) {
@@ -70,11 +72,18 @@ function watchTheme(onChange) {
     onChange();
   });
   isDark.addEventListener('change', () => { name(); onChange(); });
+  // On paper it is light, and the pictures have a width that fits the paper's before they are drawn for it.
   let before;
-  addEventListener('beforeprint', () => { before = root.dataset.theme; root.dataset.theme = 'light'; onChange(); });
+  addEventListener('beforeprint', () => {
+    before = root.dataset.theme;
+    root.dataset.theme = 'light';
+    root.dataset.printing = '';
+    onChange();
+  });
   addEventListener('afterprint', () => {
     if (before) root.dataset.theme = before;
     else delete root.dataset.theme;
+    delete root.dataset.printing;
     onChange();
   });
   name();

@@ -11,6 +11,7 @@ function createTimeline(trace, series, view, footprint) {
   const showsLimit = footprint.limitBytes && footprint.limitBytes < highest * LIMIT_IN_SIGHT;
   const top = Math.max(highest, showsLimit ? footprint.limitBytes : 0) * 1.14;
   let columns = null; // what is drawn, for picking
+  let taken = []; // where labels are
 
   const yOf = (bytes) => chart.plot.top + chart.plot.height * (1 - bytes / top);
 
@@ -21,6 +22,7 @@ function createTimeline(trace, series, view, footprint) {
     const bounds = new Int32Array(count + 1);
     for (let c = 0; c <= count; c++) bounds[c] = view.eventAt(c / count);
     columns = { count, ...series.walk(bounds) };
+    taken = [];
     drawBands(context, chart, trace, view, theme);
     drawByteAxis(context, theme);
     drawEventAxis(context, chart, view, theme);
@@ -35,6 +37,7 @@ function createTimeline(trace, series, view, footprint) {
     for (const draw of labels) draw();
     context.restore();
     drawPeak(context, theme);
+    nameReserved(context, theme, bounds);
   }
 
   function drawByteAxis(context, theme) {
@@ -144,20 +147,40 @@ function createTimeline(trace, series, view, footprint) {
     context.strokeStyle = theme.ink;
     context.lineWidth = 1.25;
     context.stroke();
+  }
+
+  // On its line, from the right, where no other label is.
+  function nameReserved(context, theme, bounds) {
+    const { left, width } = chart.plot;
+    const wide = context.measureText('reserved').width + 8;
     context.textAlign = 'right';
-    labelText(context, theme, 'reserved', left + width - 6, yOf(now) - 9, theme.ink);
+    for (let x = left + width - 6; x - wide > left; x -= 20) {
+      const columnAt = (place) => bounds[Math.max(0, Math.floor(((place - left) / width) * columns.count))];
+      const line = yOf(series.reservedAt(columnAt(x)));
+      if (yOf(series.reservedAt(columnAt(x - wide))) !== line) continue; // a step of the line goes through it
+      const isFree = (y) => taken.every(
+        (box) => x < box.left || x - wide > box.right || y + 8 < box.top || y - 8 > box.bottom);
+      const y = [line - 9, line + 10].find(isFree);
+      if (y === undefined) continue;
+      labelText(context, theme, 'reserved', x, y, theme.ink);
+      return;
+    }
   }
 
   function drawLimit(context, theme) {
     if (!footprint.limitBytes) return;
     const { left, width } = chart.plot;
-    const text = `${footprint.limitName}: ${formatBytes(footprint.limitBytes)}`;
+    const bytes = formatBytes(footprint.limitBytes);
+    const arrow = showsLimit ? '' : ' ↑';
+    const texts = [`${footprint.limitName}: ${bytes}${arrow}`, `usable: ${bytes}${arrow}`];
+    const text = texts.find((each) => context.measureText(each).width < width * 0.6) || texts[1];
+    const y = showsLimit ? Math.round(yOf(footprint.limitBytes)) + 0.5 : chart.plot.top + 19;
     context.textAlign = 'left';
+    taken.push({ left, right: left + context.measureText(text).width + 10, top: y - 17, bottom: y });
     if (!showsLimit) {
-      labelText(context, theme, `${text} ↑`, left + 6, chart.plot.top + 10, theme.limit);
+      labelText(context, theme, text, left + 6, y - 9, theme.limit);
       return;
     }
-    const y = Math.round(yOf(footprint.limitBytes)) + 0.5;
     context.strokeStyle = theme.limit;
     context.lineWidth = 1.25;
     context.setLineDash([6, 4]);
@@ -191,8 +214,10 @@ function createTimeline(trace, series, view, footprint) {
     const y = yOf(footprint.peakBytes);
     label.dataset.side = isInSight ? '' : share < 0 ? 'left' : 'right';
     const half = label.offsetWidth / 2;
-    label.style.left = `${Math.min(Math.max(x, plot.left + half), plot.left + plot.width - half)}px`;
+    const centre = Math.min(Math.max(x, plot.left + half), plot.left + plot.width - half);
+    label.style.left = `${centre}px`;
     label.style.top = `${y - 14}px`;
+    taken.push({ left: centre - half, right: centre + half, top: y - 14 - label.offsetHeight, bottom: y - 14 });
     if (!isInSight) return;
     context.beginPath();
     context.arc(x, y, 4, 0, 2 * Math.PI);

@@ -7,6 +7,7 @@ function readTrace({ head, column }) {
   const trace = {
     ...head,
     sites,
+    bands: readBands(head, column),
     ...readLifetimes(head, column),
     segments: {
       begin: undelta(column('segment_begin')),
@@ -24,6 +25,13 @@ function readTrace({ head, column }) {
   };
   trace.hasTime = trace.time.length > 1 && trace.time[trace.time.length - 1] > 0;
   return Object.assign(trace, changesOf(trace), { latestEnd: latestEnds(trace.completed) });
+}
+
+// From which event on the program is in which step and phase.
+function readBands({ strings }, column) {
+  const events = undelta(column('band_event'));
+  const steps = undelta(column('band_step'));
+  return Array.from(column('band_phase'), (phase, i) => [events[i], steps[i], strings[phase]]);
 }
 
 function readSites(column) {

@@ -19,19 +19,18 @@ function createTree(trace) {
   }
   root.row.tabIndex = 0;
 
-  function toNode([path, kind, size, own, owners, children], parent, level) {
-    const node = { path, kind, size, own, owners, parent, level, isOpen: false, row: null };
+  function toNode([name, kind, size, own, owners, children], parent, level) {
+    const path = parent && parent.path ? `${parent.path}.${name}` : name;
+    const node = { name, path, kind, size, own, owners, parent, level, isOpen: false, row: null };
     node.children = children.map((child) => toNode(child, node, level + 1));
     return node;
   }
 
   function addRows(node, after) {
-    const { path, kind, size, own, owners, level, parent, children } = node;
-    const outer = parent && parent.path ? `${parent.path}.` : '';
-    const base = path.startsWith(outer) ? path.slice(outer.length) : path;
+    const { path, kind, size, own, owners, level, children } = node;
     const name = make('td', { role: 'gridcell', class: 'name' },
       make('span', { class: 'caret', 'aria-hidden': 'true' }),
-      make('bdi', { title: path }, base || 'the model'),
+      make('bdi', { title: path }, node.name || 'the model'),
       kind ? make('span', { class: 'kind' }, kind) : null);
     name.style.setProperty('--level', level - 1);
     node.row = make('tr', {
@@ -42,7 +41,7 @@ function createTree(trace) {
     make('td', { role: 'gridcell', class: 'number' }, formatBytes(size)),
     make('td', { role: 'gridcell', class: 'number own' }, own ? formatBytes(own) : '–'),
     make('td', { role: 'gridcell', class: 'number share' }, formatShare(size, whole)),
-    make('td', { role: 'gridcell', class: 'weights' }, ownersBar(owners, whole)));
+    make('td', { role: 'gridcell', class: 'weights' }, ownersBar(owners, whole, trace.owners)));
     node.row.node = node;
     if (after) after.after(node.row);
     else body.append(node.row);
