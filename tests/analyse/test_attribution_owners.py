@@ -59,13 +59,13 @@ def test_what_one_model_gives_another_is_no_input() -> None:
     script = Script()
     script.phase(model.FORWARD, 1)
     logits = script.alloc(
-        MIB, module("head"), module(""), TRAIN, owner=model.INPUT, name="0", dtype="float32", shape=(2, 9)
+        MIB, module("head"), module(""), TRAIN, owner=model.INPUT, name="0", dtype="float32", shape=(512, 512)
     )
     script.phase(model.BACKWARD)
     script.free(logits)
     found = Attributed(script)
     assert found.owner(logits) == model.ACTIVATION
-    assert (found.tensor(logits).name, found.tensor(logits).shape) == ("", (2, 9))
+    assert (found.tensor(logits).name, found.tensor(logits).shape) == ("", (512, 512))
 
 
 def test_an_unlabelled_batch_such_as_targets_is_an_input_if_the_forward_pass_finds_it() -> None:

@@ -238,3 +238,31 @@ def test_copies_for_autocast_in_a_real_recording_equal_the_arithmetic() -> None:
     in_linear_layers = transformer(2560, 10240, 32, 10000) - 10000 * 2560 - (2 * 32 + 1) * 2560
     assert sizes[model.AUTOCAST_COPY] <= 2 * in_linear_layers
     assert sizes[model.AUTOCAST_COPY] > 0.98 * 2 * in_linear_layers
+
+
+def test_between_two_forward_passes_data_is_what_was_made_where_data_was_made() -> None:
+    script = Script("snapshot")
+    batch, state = at("train.py", 6, "<module>"), at("train.py", 14, "<module>")
+    first = script.alloc(MIB, batch)
+    for _ in range(3):
+        script.alloc(MIB, *FORWARD)
+    joined = script.alloc(MIB, state)
+    second = script.alloc(MIB, batch)
+    script.alloc(MIB, *FORWARD)
+    script.alloc(512, *ENGINE)
+    assert phases(script) == [(0, "setup"), (1, "forward"), (1, "loss"), (1, "data"), (1, "forward"), (1, "backward")]
+    assert first < joined < second
+
+
+def test_what_a_program_without_gradients_makes_between_its_modules_is_of_the_evaluation() -> None:
+    script = Script("snapshot")
+    state = at("infer.py", 14, "<module>")
+    script.alloc(MIB, at("infer.py", 3, "<module>"))
+    kept = script.alloc(2 * MIB, *FORWARD)
+    for _ in range(20):
+        joined = script.alloc(2 * MIB, state)
+        script.free(kept, stack=(TRAIN,))
+        kept = script.alloc(2 * MIB, *FORWARD)
+        script.free(joined, stack=(TRAIN,))
+    assert phases(script) == [(0, "setup"), (1, "evaluation")]
+    assert Attributed(script).owner(joined) == model.TEMPORARY

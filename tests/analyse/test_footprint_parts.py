@@ -189,7 +189,8 @@ def test_a_trace_that_starts_in_the_middle() -> None:
     found = footprint(recording(*rows, segments=final, starts_empty=False))
     assert (found.peak.event, found.peak.allocated_bytes) == (-1, 4 * MIB)
     assert found.notes[0] == (
-        "The recording began in the middle of the run, with 4.00 MiB allocated, of which only what its events and its "
+        "The recording began in the middle of the run, with 4.00 MiB allocated, such as the "
+        "model's parameters, of which only what its events and its "
         "end show is known, and the run's peak may lie before; call torch.cuda.memory._record_memory_history() before "
         "the model is made to know all."
     )

@@ -16,9 +16,9 @@ from dryfit.analyse.replaced_parameters import follow_replacements
 from dryfit.analyse.snapshot_owners import refine_by_stacks
 from dryfit.analyse.stack_facts import facts_of, modules_of
 from dryfit.analyse.stretches import stretches_of
-from dryfit.analyse.tensor_names import best_labels, parameter_of, shapes_by_modules, sizes_of_outputs
+from dryfit.analyse.tensor_names import best_labels, parameter_of, shapes_by_modules, size_of, sizes_of_outputs
 from dryfit.recording.model import INPUT, OWNERS, PARAMETER, DeviceTrace, Label, Recording
-from dryfit.recording.replay import Replay
+from dryfit.recording.replay import BEFORE, Replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attri
         facts=facts_of(stacks),
         labels=best_labels(trace.labels),
         workspaces=_sizes_by_address(recording.workspaces),
-        event_count=len(trace.events),
+        stack_of_event=trace.events.stack,
+        knows_what_was_before=trace.starts_empty or lifetimes.begin[:1].tolist() == [BEFORE],
     )
     module_of_stack, modules = modules_of(stacks)
     line_of_stack, lines = lines_of(stacks)
@@ -101,13 +102,18 @@ def _sizes_by_address(workspaces: Iterable[tuple[int, int]]) -> dict[int, frozen
 
 
 def _labelled(owners: array[int], evidence: Evidence) -> dict[int, Label]:
-    """The labels of allocations; of what a model made and gave to another, only type and shape."""
+    """The labels of allocations; of what a model made and gave to another, only type and shape.
+
+    A tensor may be a part of what was allocated, as the weights of an LSTM are: then its shape is not the allocation's.
+    """
     labelled = {}
     for index, begin in enumerate(evidence.lifetimes.begin):
         label = evidence.labels.get(begin)
         if label is not None:
             is_input_of_another = label.owner == INPUT != OWNERS[owners[index]]
-            labelled[index] = label._replace(owner="", name="") if is_input_of_another else label
+            label = label._replace(owner="", name="") if is_input_of_another else label
+            is_all_of_it = size_of(label) in (None, evidence.lifetimes.requested_bytes[index])
+            labelled[index] = label if is_all_of_it else label._replace(shape=None)
     return labelled
 
 

@@ -15,6 +15,9 @@ from dryfit.analyse.owners import ACTIVATION, AUTOCAST_COPY, GRADIENT, TEMPORARY
 from dryfit.recording.model import BACKWARD
 
 _SAVED = (ACTIVATION, AUTOCAST_COPY)
+# Logits in 16 bits have gradients in 32. What is larger is of a node that lets go of nothing, such as one whose input
+# the program holds.
+_MOST_OF_LOSS = 2
 _PLACED = (TEMPORARY, GRADIENT)
 
 
@@ -30,6 +33,11 @@ def place_backward(
 ) -> None:
     """Fill in module, line and whether it is of the loss, for what autograd's engine allocated."""
     lifetimes, stretches = evidence.lifetimes, evidence.stretches
+    of_event = stretches.of_event
+    largest_of_loss: dict[int, int] = {}
+    for size, begin, is_loss in zip(lifetimes.requested_bytes, lifetimes.begin, is_logits_or_loss, strict=True):
+        if is_loss:
+            largest_of_loss[of_event[begin]] = max(size, largest_of_loss.get(of_event[begin], 0))
     is_of_program = [rank_of(file) == Rank.PROGRAM if file else False for file, _, _ in lines]
     for stretch in stretches.all:
         if stretch.phase != BACKWARD:
@@ -45,6 +53,8 @@ def place_backward(
             if evidence.facts[lifetimes.stack[made]] & facts.IN_MODULE:
                 continue
             module_of[made] = module_of[made] or module_of[saved]
-            is_logits_or_loss[made] |= is_logits_or_loss[saved]
+            of_loss_bytes = largest_of_loss.get(of_event[lifetimes.begin[saved]], 0)
+            if lifetimes.requested_bytes[made] <= _MOST_OF_LOSS * of_loss_bytes:
+                is_logits_or_loss[made] |= is_logits_or_loss[saved]
             if not is_of_program[line_of[made]]:
                 line_of[made] = line_of[saved]

@@ -137,13 +137,15 @@ def _summed_up(size_bytes: Sequence[int], blocks: Sequence[int], asked_bytes: in
     owners = []
     for place, owner in enumerate(OWNERS):
         of_owner = slice(place << 2, (place << 2) + 4)
-        if any(blocks[of_owner]):
-            owners.append(OwnerBytes(owner=owner, size_bytes=sum(size_bytes[of_owner]), blocks=sum(blocks[of_owner])))
+        count = sum(blocks[of_owner])
+        if count:
+            owners.append(OwnerBytes(owner=owner, size_bytes=sum(size_bytes[of_owner]), blocks=count))
     return Holdings(
         owners=tuple(owners),
         requested_bytes=asked_bytes,
-        grows_with_batch_bytes=sum(size for place, size in enumerate(size_bytes) if place & _GROWS),
-        logits_and_loss_bytes=sum(size for place, size in enumerate(size_bytes) if place & _LOGITS),
+        # Every second class grows; of every four, the last two are logits and loss.
+        grows_with_batch_bytes=sum(size_bytes[_GROWS :: _GROWS + 1]),
+        logits_and_loss_bytes=sum(size_bytes[_LOGITS :: _FLAGS + 1]) + sum(size_bytes[_LOGITS | _GROWS :: _FLAGS + 1]),
     )
 
 

@@ -1,19 +1,23 @@
-"""What a footprint cannot know, in sentences."""
+"""What a person should know beside the figures of a footprint, in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dryfit.analyse.footprint import Peak
+from dryfit.analyse.footprint import LineBytes, Peak
+from dryfit.places import as_seen_from_here
 from dryfit.recording.model import UNKNOWN, DeviceTrace
 from dryfit.recording.replay import Replay
 from dryfit.units import format_bytes
 
 # What may stay unknown without a word: it changes no decision.
 _LITTLE = 0.02
+_LINES = 2
 
 
-def notes_on(trace: DeviceTrace, replay: Replay, peak: Peak, other_devices: Sequence[int]) -> tuple[str, ...]:
+def notes_on(
+    trace: DeviceTrace, replay: Replay, peak: Peak, lines: Sequence[LineBytes], other_devices: Sequence[int]
+) -> tuple[str, ...]:
     """Everything about the record that a person should know beside the figures."""
     notes = []
     if other_devices:
@@ -43,7 +47,8 @@ def notes_on(trace: DeviceTrace, replay: Replay, peak: Peak, other_devices: Sequ
         earlier = ", and the run's peak may lie before" if replay.before_reserved_bytes > peak.allocated_bytes else ""
         notes.append(
             f"The recording began in the middle of the run, with {format_bytes(replay.before_allocated_bytes)} "
-            f"allocated, of which only what its events and its end show is known{earlier}; call "
+            "allocated, such as the model's parameters, of which only what its events and its end show is "
+            f"known{earlier}; call "
             "torch.cuda.memory._record_memory_history() before the model is made to know all."
         )
     if replay.end_error_bytes:
@@ -56,8 +61,18 @@ def notes_on(trace: DeviceTrace, replay: Replay, peak: Peak, other_devices: Sequ
     if unknown_bytes > _LITTLE * peak.allocated_bytes:
         notes.append(
             f"{unknown_bytes / peak.allocated_bytes:.0%} of the peak ({format_bytes(unknown_bytes)}) could not be "
-            "attributed to an owner."
+            f"attributed to an owner.{_where_unknown(lines)}"
         )
     if len(trace.events) and not trace.marks:
         notes.append("The recording does not say where steps and phases begin, so they are not told apart.")
     return tuple(notes)
+
+
+def _where_unknown(lines: Sequence[LineBytes]) -> str:
+    """The lines that made most of what is unknown: a person knows at a glance that it is the data, or an average."""
+    found = [(sum(each.size_bytes for each in line.owners if each.owner == UNKNOWN), line) for line in lines]
+    known = sorted((each for each in found if each[0] and each[1].file), key=lambda each: -each[0])[:_LINES]
+    if not known:
+        return ""
+    places = " and ".join(f"{format_bytes(size)} at {as_seen_from_here(line.file)}:{line.line}" for size, line in known)
+    return f" Of this, {places} {'were' if len(known) > 1 else 'was'} made, and kept."

@@ -7,10 +7,13 @@ Rules in their order, the first that holds counts:
     made by torch.distributed and the like        communication buffer
     made by an optimizer                          optimizer state if it outlives the step, else temporary
     made in a forward pass or its loss            saved activation if it is there when backward begins, else temporary
+    made in one that no backward pass follows     saved activation if it outlives the call that made it, else temporary
     made in backward by a module called again     saved activation if it outlives the recomputation, else temporary
-    made in backward                              temporary; gradient if it outlives it and is as large as a parameter
+    made in backward                              temporary; if it outlives it, gradient if it is as large as a
+                                                  parameter, saved activation if a later backward frees it
     made with gradients off                       temporary, but an output that the program holds: saved activation
-    made elsewhere                                temporary if freed there, input if the next forward pass finds it
+    made elsewhere                                temporary if freed there, input if the next forward pass finds it,
+                                                  saved activation if there is none and backward frees it
 
 What only the end of the recording, or of the memory, kept from being freed is what its like was in an earlier step.
 """
@@ -18,8 +21,9 @@ What only the end of the recording, or of the memory, kept from being freed is w
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dryfit.analyse import stack_facts as facts
@@ -37,6 +41,7 @@ from dryfit.recording.replay import Lifetimes
 # A clip's total norm, say, is held a little longer than the clipping.
 _LEAVES_SCRAPS = (model.CLIP, model.ZERO_GRAD, model.EVALUATION)
 _COMPUTES = (model.FORWARD, model.EVALUATION, model.BACKWARD)
+_UNLIKE_ANY = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,7 @@ class Evidence:
     """All that owners are found from.
 
     `facts` are by stack; `labels` by event, each allocation's best one; `workspaces` are sizes in bytes by address.
+    `knows_what_was_before` says that all that was allocated when the recording began is among the lifetimes.
     """
 
     lifetimes: Lifetimes
@@ -51,7 +57,12 @@ class Evidence:
     facts: array[int]
     labels: Mapping[int, Label]
     workspaces: Mapping[int, frozenset[int]]
-    event_count: int
+    stack_of_event: Sequence[int]
+    knows_what_was_before: bool
+
+    @property
+    def event_count(self) -> int:
+        return len(self.stack_of_event)
 
     def by_event(self) -> tuple[array[int], array[int]]:
         """By event: the allocation it made, and the one it freed; -1 for none."""
@@ -89,7 +100,7 @@ def owners_of(evidence: Evidence) -> array[int]:
         place = of_event[begin]
         stretch = stretches[place]
         if begin in labelled:
-            owner = rules.labelled(labelled[begin], stretch, bits)
+            owner = rules.labelled(labelled[begin], stretch, bits, begin, end)
             if owner is not None:
                 owners[index] = owner
                 continue
@@ -100,7 +111,8 @@ def owners_of(evidence: Evidence) -> array[int]:
         elif stretch.phase == model.OPTIMIZER_STEP or bits & facts.IN_OPTIMIZER:
             owner = rules.of_optimizer(stretch, bits, end)
         elif stretch.phase == model.FORWARD:
-            owner = ACTIVATION if end >= stretch.decided_at else TEMPORARY
+            like = of_its_like.get((stack, size), _UNLIKE_ANY)[1]
+            owner = rules.of_forward(stretch, begin, end, like)
         elif stretch.phase == model.BACKWARD:
             in_backward.append(index)
             continue
@@ -124,9 +136,12 @@ class _Rules:
 
     def __init__(self, evidence: Evidence) -> None:
         self._never = evidence.event_count
+        self._evidence = evidence
         self._workspaces = evidence.workspaces
-        computing = [stretch.begin for stretch in evidence.stretches.all if stretch.phase in _COMPUTES]
-        self._computing = computing
+        self._stretches = evidence.stretches
+        self._computing = [stretch for stretch in evidence.stretches.all if stretch.phase in _COMPUTES]
+        self._computing_begins = [stretch.begin for stretch in self._computing]
+        self._for_backward = _parts_for_backward(evidence)
         self._ranks = {name: place for place, name in enumerate(model.OWNERS)}
 
     def is_workspace(self, address: int, size: int, end: int) -> bool:
@@ -134,13 +149,37 @@ class _Rules:
         given = self._workspaces[address]
         return size in given or (end == self._never and size >= min(given))
 
-    def labelled(self, label: Label, stretch: Stretch, bits: int) -> int | None:
+    def labelled(self, label: Label, stretch: Stretch, bits: int, begin: int, end: int) -> int | None:
         """The label's owner, or None for an input that a model made: another's output, or a loss's logits."""
         owner = self._ranks[label.owner]
         if owner != INPUT:
             return owner
-        is_made_by_model = bits & facts.IN_MODULE or stretch.phase in (model.FORWARD, model.BACKWARD)
-        return None if is_made_by_model else owner
+        if bits & facts.IN_MODULE or stretch.phase == model.BACKWARD:
+            return None
+        if stretch.phase != model.FORWARD:
+            return owner
+        part = self._stretches.parts[self._stretches.part_of_event[begin]]
+        is_there_at_the_next_call = begin >= part.returned and stretch.end > part.end <= end
+        return owner if is_there_at_the_next_call else None
+
+    def of_forward(self, stretch: Stretch, begin: int, end: int, like: int) -> int:
+        """What a forward pass allocated, or the program between calls of models in it."""
+        number = self._stretches.part_of_event[begin]
+        part = self._stretches.parts[number]
+        is_made_between = begin >= part.returned and part.end < stretch.end
+        if is_made_between and like == INPUT and end >= part.end:
+            return INPUT
+        if end >= stretch.decided_at:
+            return ACTIVATION
+        if number in self._for_backward and end < part.end:
+            return TEMPORARY
+        if begin >= part.returned:
+            return ACTIVATION if is_made_between and end >= part.end else TEMPORARY
+        return ACTIVATION if end >= part.returned or self._is_freed_outside_modules(end) else TEMPORARY
+
+    def _is_freed_outside_modules(self, end: int) -> bool:
+        bits = self._evidence.facts[self._evidence.stack_of_event[end]]
+        return bits & (facts.HAS_PYTHON | facts.IN_MODULE) == facts.HAS_PYTHON
 
     def of_optimizer(self, stretch: Stretch, bits: int, end: int) -> int:
         if end < stretch.end:
@@ -161,7 +200,24 @@ class _Rules:
             return TEMPORARY if end < self._never or stretch.is_cut else UNKNOWN
         if end == self._never:
             return UNKNOWN
-        return INPUT if any(stretch.end <= begins <= end for begins in self._computing) else TEMPORARY
+        following = bisect_left(self._computing_begins, stretch.end)
+        if following == len(self._computing) or self._computing_begins[following] > end:
+            return TEMPORARY
+        ends_in = self._stretches.all[self._stretches.of_event[end]]
+        is_saved = self._computing[following].phase == ends_in.phase == model.BACKWARD
+        return ACTIVATION if is_saved else INPUT
+
+
+def _parts_for_backward(evidence: Evidence) -> set[int]:
+    """The calls of models that left something for the backward pass that follows them."""
+    stretches = evidence.stretches
+    found = set()
+    for begin, end in zip(evidence.lifetimes.begin, evidence.lifetimes.end, strict=True):
+        if begin >= 0:
+            stretch = stretches.all[stretches.of_event[begin]]
+            if stretch.precedes_backward and end >= stretch.decided_at:
+                found.add(stretches.part_of_event[begin])
+    return found
 
 
 def _decide_backward(indexes: list[int], owners: array[int], evidence: Evidence) -> None:
@@ -169,7 +225,7 @@ def _decide_backward(indexes: list[int], owners: array[int], evidence: Evidence)
     lifetimes = evidence.lifetimes
     engine_worked_at = 0
     stretch: Stretch | None = None
-    left_by_cut: dict[Stretch, list[int]] = {}
+    left: dict[Stretch, list[int]] = {}
     for index in reversed(indexes):
         begin, end = lifetimes.begin[index], lifetimes.end[index]
         here = evidence.stretches.all[evidence.stretches.of_event[begin]]
@@ -181,38 +237,51 @@ def _decide_backward(indexes: list[int], owners: array[int], evidence: Evidence)
         engine_worked_at = begin
         if end < stretch.end:
             owners[index] = TEMPORARY
-        elif not evidence.has_labels:
+        elif evidence.knows_what_was_before:
+            left.setdefault(stretch, []).append(index)
+        else:
             owners[index] = GRADIENT
-        elif stretch.is_cut:
-            left_by_cut.setdefault(stretch, []).append(index)
-        elif end < evidence.event_count:
-            owners[index] = ACTIVATION  # for a second backward pass through this one
-    for cut, left in left_by_cut.items():
-        _decide_cut_backward(cut, reversed(left), owners, evidence)
+    for backward, indexes_left in left.items():
+        _decide_left(backward, reversed(indexes_left), owners, evidence)
 
 
-def _decide_cut_backward(cut: Stretch, left: Iterable[int], owners: array[int], evidence: Evidence) -> None:
-    """What is left of a backward pass that did not end: gradients by size, each parameter's once, the rest is scraps.
+def _decide_left(backward: Stretch, left: Iterable[int], owners: array[int], evidence: Evidence) -> None:
+    """What a backward pass left: gradients by size, each parameter's once; what a second pass frees; and scraps.
 
     The oldest are taken: a gradient stays, while the passing results of autograd's nodes do not last.
     """
-    missing = _parameters_without_gradient(cut.end - 1, evidence)
+    missing = _parameters_without_gradient(backward, evidence)
     for index in left:
-        size = evidence.lifetimes.requested_bytes[index]
-        owners[index] = GRADIENT if missing[size] > 0 else TEMPORARY
-        missing[size] -= 1
+        size, end = evidence.lifetimes.requested_bytes[index], evidence.lifetimes.end[index]
+        if missing[size] > 0:
+            missing[size] -= 1
+            owners[index] = GRADIENT
+        elif backward.is_cut:
+            owners[index] = TEMPORARY
+        elif end == evidence.event_count:
+            owners[index] = UNKNOWN
+        else:
+            ends_in = evidence.stretches.all[evidence.stretches.of_event[end]]
+            owners[index] = ACTIVATION if ends_in.phase == model.BACKWARD else TEMPORARY
 
 
-def _parameters_without_gradient(event: int, evidence: Evidence) -> Counter[int]:
-    """How many parameters of each size, in bytes, have no gradient that is labelled and there at an event."""
-    lifetimes = evidence.lifetimes
+def _parameters_without_gradient(backward: Stretch, evidence: Evidence) -> Counter[int]:
+    """How many parameters of each size, in bytes, have no gradient that is labelled and there at a pass's end.
+
+    Without labels, what has been there since before the pass, and no pass has made, may be a parameter.
+    """
+    lifetimes, stretches = evidence.lifetimes, evidence.stretches
     missing: Counter[int] = Counter()
-    for index, (begin, end) in enumerate(zip(lifetimes.begin, lifetimes.end, strict=True)):
-        label = evidence.labels.get(begin) if 0 <= begin <= event < end else None
-        if label is not None and label.owner == model.PARAMETER:
-            missing[lifetimes.requested_bytes[index]] += 1
-        elif label is not None and label.owner == model.GRADIENT:
-            missing[lifetimes.requested_bytes[index]] -= 1
+    for size, begin, end in zip(lifetimes.requested_bytes, lifetimes.begin, lifetimes.end, strict=True):
+        if not begin < backward.end <= end:
+            continue
+        label = evidence.labels.get(begin) if begin >= 0 else None
+        if label is not None and label.owner == model.GRADIENT:
+            missing[size] -= 1
+        elif label is not None:
+            missing[size] += label.owner == model.PARAMETER
+        elif not evidence.has_labels and begin < backward.begin:
+            missing[size] += begin < 0 or stretches.all[stretches.of_event[begin]].phase not in _COMPUTES
     return missing
 
 

@@ -58,12 +58,13 @@ def phases_from_stacks(trace: DeviceTrace, stacks: Stacks) -> tuple[Mark, ...]:
     [(0, 'setup'), (1, 'forward'), (1, 'optimizer step')]
 
     Steps are counted by the optimizer's runs (or those of `zero_grad`, where it allocates nothing). Loss, data and the
-    rest between are told by what comes before and after.
+    rest between are told by what comes before and after; between two forward passes, data is what is made where data
+    was made before.
     """
     runs = _runs(trace.events, stacks)
     if not any(run.phase for run in runs):
         return ()
-    runs = _named(runs)
+    runs = _named(runs, trace.events)
     runs = _evaluations(runs, trace.events, facts.facts_of(stacks))
     return _counted(runs)
 
@@ -106,17 +107,35 @@ def _runs(events: Events, stacks: Stacks) -> list[_Run]:
     return runs
 
 
-def _named(runs: list[_Run]) -> list[_Run]:
+def _named(runs: list[_Run], events: Events) -> list[_Run]:
     """Give the program's own work a phase, by what is before and after it."""
     named: list[_Run] = []
-    for place, run in enumerate(runs):
-        phase = run.phase
-        if not phase:
-            before = named[-1].phase if named else ""
-            after = runs[place + 1].phase if place + 1 < len(runs) else ""
-            phase = _between(before, after)
+    makes_data: set[int] = set()
+    """Stacks of what was allocated where a batch may have been made, and nothing else was."""
+
+    def begin(place: int, phase: str) -> None:
         if not named or named[-1].phase != phase:
-            named.append(_Run(0 if not named else run.begin, phase))
+            named.append(_Run(0 if not named else place, phase))
+
+    for run, next_run in zip(runs, [*runs[1:], None], strict=True):
+        before = named[-1].phase if named else ""
+        after = next_run.phase if next_run else ""
+        if run.phase:
+            begin(run.begin, run.phase)
+            continue
+        end = next_run.begin if next_run else len(events)
+        allocations = [event for event in range(run.begin, end) if events.kind[event] == ALLOC]
+        if before == after == FORWARD:
+            data = next((event for event in allocations if events.stack[event] in makes_data), end)
+            if data > run.begin:
+                begin(run.begin, LOSS)
+            if data < end:
+                begin(data, DATA)
+            continue
+        phase = _between(before, after)
+        if phase in (SETUP, DATA):
+            makes_data.update(events.stack[event] for event in allocations)
+        begin(run.begin, phase)
     return named
 
 
@@ -124,14 +143,14 @@ def _between(before: str, after: str) -> str:
     if not before or before == SETUP:
         return SETUP
     if before == FORWARD:
-        return DATA if after == FORWARD else LOSS
+        return LOSS
     if before in (BACKWARD, CLIP, AFTER_BACKWARD):
         return DATA if after == FORWARD else AFTER_BACKWARD
     return DATA if after == FORWARD else AFTER_STEP
 
 
 def _evaluations(runs: list[_Run], events: Events, bits_of: array[int]) -> list[_Run]:
-    """Rename the forward passes that kept nothing for a backward pass."""
+    """Rename the forward passes that kept nothing for a backward pass, and what looks like a loss that none follows."""
     renamed = list(runs)
     place = 0
     while place < len(runs):
@@ -140,12 +159,14 @@ def _evaluations(runs: list[_Run], events: Events, bits_of: array[int]) -> list[
             stop += 1
         if stop > place and not (stop < len(runs) and runs[stop].phase == BACKWARD):
             end = runs[stop].begin if stop < len(runs) else len(events)
-            if _keeps_nothing(events, runs[place].begin, end, bits_of):
-                for number in range(place, stop):
-                    if runs[number].phase != DATA:
-                        renamed[number] = runs[number]._replace(phase=EVALUATION)
+            phase = EVALUATION if _keeps_nothing(events, runs[place].begin, end, bits_of) else FORWARD
+            for number in range(place, stop):
+                if runs[number].phase != DATA:
+                    renamed[number] = runs[number]._replace(phase=phase)
         place = max(stop, place + 1)
-    return renamed
+    return [
+        run for run, before in zip(renamed, [None, *renamed], strict=False) if not before or run.phase != before.phase
+    ]
 
 
 def _keeps_nothing(events: Events, begin: int, end: int, bits_of: array[int]) -> bool:

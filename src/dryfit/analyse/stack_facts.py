@@ -29,7 +29,8 @@ from dryfit.recording.stacks import Frame, Stacks
     IS_WORKSPACE,
     CASTS_FOR_AUTOCAST,
     ACCUMULATES_GRADIENT,
-) = (1 << place for place in range(15))
+    IS_COMPILED,
+) = (1 << place for place in range(16))
 _WORK = (
     IN_OPTIMIZER | MAKES_STATE | COMMUNICATES | COMPUTES_LOSS | LOADS_DATA | CLIPS_GRADIENTS | MAKES_PARAMETERS
     | IN_CONSTRUCTOR
@@ -81,6 +82,7 @@ _RULES = (
     _rule(r"(?:^|/)torch/_tensor\.py$", r"^__deepcopy__$", MAKES_PARAMETERS),
     _rule(r"", r"^(?:from_pretrained|set_module_tensor_to_device)$", MAKES_PARAMETERS),
     _rule(r"", r"^__init__$", IN_CONSTRUCTOR),
+    _rule(r"(?:^|/)torch/_inductor/", r"", IS_COMPILED),
 )  # fmt: skip
 
 

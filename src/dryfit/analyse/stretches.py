@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dryfit.recording.model import (
     BACKWARD,
@@ -41,19 +42,45 @@ class Stretch:
     is_cut: bool = False
 
 
+class Part(NamedTuple):
+    """One call of a model, up to `returned`, and what follows it, up to the next call or the end of the stretch.
+
+    Where no marks tell calls apart, `returned` is `end`.
+    """
+
+    begin: int
+    returned: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretches:
-    """All stretches in order. By event: `of_event`, a place among them, and `has_autocast`, 0 or 1."""
+    """All stretches and their parts in order. By event: `of_event` and `part_of_event`, places among them, and
+    `has_autocast`, 0 or 1.
+    """
 
     all: tuple[Stretch, ...]
     of_event: array[int]
+    parts: tuple[Part, ...]
+    part_of_event: array[int]
     has_autocast: bytearray
+
+
+class _Interval(NamedTuple):
+    """What lies between two marks or out-of-memory errors; `follows_a_return`: a model returned just before it."""
+
+    begin: int
+    end: int
+    phase: str
+    autocast: bool
+    ends_in_oom: bool
+    follows_a_return: bool
 
 
 @dataclass(slots=True)
 class _Open:
     phase: str
-    intervals: list[tuple[int, int]]
+    intervals: list[_Interval]
     is_cut: bool = False
 
 
@@ -63,8 +90,9 @@ def stretches_of(events: Events, marks: Sequence[Mark]) -> Stretches:
     opened: list[_Open] = []
     current: dict[str, _Open] = {}
     """Those that the next interval may still belong to, by phase."""
-    for begin, end, phase, autocast, ends_in_oom in _intervals(events, marks):
-        if autocast:
+    for interval in _intervals(events, marks):
+        begin, end, phase = interval.begin, interval.end, interval.phase
+        if interval.autocast:
             has_autocast[begin:end] = b"\1" * (end - begin)
         if phase == LOSS:
             phase = EVALUATION if EVALUATION in current else FORWARD
@@ -72,41 +100,49 @@ def stretches_of(events: Events, marks: Sequence[Mark]) -> Stretches:
         if stretch is None:
             stretch = _Open(phase, [])
             opened.append(stretch)
-        stretch.intervals.append((begin, end))
-        stretch.is_cut = ends_in_oom
-        if ends_in_oom:
+        stretch.intervals.append(interval)
+        stretch.is_cut = interval.ends_in_oom
+        if interval.ends_in_oom:
             current = {}
         elif not any(phase == inner and outer in current for inner, outer in _INSIDE):
             current = {phase: stretch}
     return _closed(opened, len(events), has_autocast)
 
 
-def _intervals(events: Events, marks: Sequence[Mark]) -> list[tuple[int, int, str, bool, bool]]:
-    """Begin, end, phase, autocast of what lies between marks and out-of-memory errors; and whether one ended it."""
+def _intervals(events: Events, marks: Sequence[Mark]) -> list[_Interval]:
     count = len(events)
-    cuts: dict[int, tuple[str, bool]] = {0: (SETUP, False)}
+    cuts: dict[int, tuple[str, bool, bool]] = {0: (SETUP, False, False)}
     for mark in sorted(marks, key=lambda mark: mark.event):
         if mark.event < count:
-            cuts[max(0, mark.event)] = (mark.phase, mark.autocast)
+            place = max(0, mark.event)
+            has_returned = place in cuts and (cuts[place][0] == LOSS or cuts[place][2])
+            cuts[place] = mark.phase, mark.autocast, has_returned
     failures = {event + 1 for event, kind in enumerate(events.kind) if kind == OOM}
-    intervals = []
-    state = (SETUP, False)
+    intervals: list[_Interval] = []
+    phase, autocast = SETUP, False
     begins = sorted({*cuts, *(event for event in failures if event < count)})
     for begin, end in zip(begins, [*begins[1:], count], strict=True):
-        state = cuts.get(begin, state)
-        intervals.append((begin, end, *state, end in failures))
+        phase, autocast, has_returned = cuts.get(begin, (phase, autocast, False))
+        follows_a_return = has_returned or (bool(intervals) and intervals[-1].phase == LOSS)
+        intervals.append(_Interval(begin, end, phase, autocast, end in failures, follows_a_return))
     return intervals
 
 
 def _closed(opened: list[_Open], count: int, has_autocast: bytearray) -> Stretches:
-    of_event = array("I", [0]) * count
+    of_event, part_of_event = array("I", [0]) * count, array("I", [0]) * count
     stretches: list[Stretch] = []
+    parts: list[Part] = []
+    for stretch in opened:
+        for part, intervals in _parts(stretch):
+            for begin, end, *_ in intervals:
+                part_of_event[begin:end] = array("I", [len(parts)]) * (end - begin)
+            parts.append(part)
     next_backward = -1
     for place in range(len(opened) - 1, -1, -1):
         stretch = opened[place]
-        for begin, end in stretch.intervals:
+        for begin, end, *_ in stretch.intervals:
             of_event[begin:end] = array("I", [place]) * (end - begin)
-        begin, end = stretch.intervals[0][0], stretch.intervals[-1][1]
+        begin, end = stretch.intervals[0].begin, stretch.intervals[-1].end
         precedes = next_backward >= 0 and stretch.phase in (FORWARD, EVALUATION) and not stretch.is_cut
         stretches.append(
             Stretch(
@@ -123,4 +159,29 @@ def _closed(opened: list[_Open], count: int, has_autocast: bytearray) -> Stretch
         elif stretch.phase in (FORWARD, OPTIMIZER_STEP):
             next_backward = -1
     stretches.reverse()
-    return Stretches(all=tuple(stretches), of_event=of_event, has_autocast=has_autocast)
+    return Stretches(
+        all=tuple(stretches),
+        of_event=of_event,
+        parts=tuple(parts),
+        part_of_event=part_of_event,
+        has_autocast=has_autocast,
+    )
+
+
+def _parts(stretch: _Open) -> Iterator[tuple[Part, list[_Interval]]]:
+    """A stretch and its intervals, cut where a model is called again after the one before has returned."""
+    intervals: list[_Interval] = []
+    returned = -1
+    for interval in stretch.intervals:
+        if interval.phase == LOSS:
+            returned = interval.begin if returned < 0 else returned
+        elif interval.follows_a_return and intervals:
+            yield _part(intervals, returned), intervals
+            intervals, returned = [], -1
+        intervals.append(interval)
+    yield _part(intervals, returned), intervals
+
+
+def _part(intervals: list[_Interval], returned: int) -> Part:
+    end = intervals[-1].end
+    return Part(intervals[0].begin, returned if returned >= 0 else end, end)

@@ -11,6 +11,7 @@ from dryfit.analyse.footprint import Footprint, OwnerChange, StepFootprint
 from dryfit.analyse.growth import steady_growth
 from dryfit.analyse.heaviest import heaviest_lines, heaviest_tensors
 from dryfit.analyse.holdings import alive_at, changes, holdings_at, ledger_of
+from dryfit.analyse.kept_calls import kept_of_calls
 from dryfit.analyse.module_tree import module_tree
 from dryfit.analyse.notes import notes_on
 from dryfit.analyse.numbers import reconciled
@@ -40,6 +41,8 @@ def footprint_of(
     peak = peak_at(top, *timeline.at(top), levels, holdings[top])
     steps = tuple(step_footprint(each, levels, holdings) for each in moments)
     alive = alive_at(top, lifetimes)
+    lines = heaviest_lines(alive, attribution, ledger)
+    kept = kept_of_calls(trace, recording.stacks, alive, lifetimes, attribution, ledger)
     out_of_memory = last_out_of_memory(trace, replay, levels, timeline)
     return Footprint(
         source=recording.source,
@@ -48,7 +51,7 @@ def footprint_of(
         peak=peak,
         peak_reserved_bytes=levels.reserved(reserved_top),
         modules=module_tree(alive, attribution, ledger, recording.modules),
-        lines=heaviest_lines(alive, attribution, ledger),
+        lines=lines,
         tensors=heaviest_tensors(alive, lifetimes, attribution, timeline),
         steps=steps,
         first_against_steady=_first_against_steady(steps),
@@ -68,7 +71,7 @@ def footprint_of(
             recording.about,
         ),
         out_of_memory=out_of_memory,
-        notes=notes_on(trace, replay, peak, other_devices),
+        notes=(*([kept] if kept else []), *notes_on(trace, replay, peak, lines, other_devices)),
     )
 
 

@@ -43,12 +43,23 @@ def parameter_of(label: Label) -> str:
     return label.name.rpartition(" of ")[2] if label.owner == OPTIMIZER_STATE else label.name
 
 
+def size_of(tensor: Label | ModuleOutput) -> int | None:
+    """What a tensor of this type and shape takes, in bytes; None where they are not known.
+
+    >>> size_of(Label(0, "gradient", "fc.weight", "float32", (10, 20)))
+    800
+    """
+    if tensor.shape is None or tensor.dtype not in _BITS:
+        return None
+    return math.prod(tensor.shape) * _BITS[tensor.dtype] // 8
+
+
 def sizes_of_outputs(outputs: Iterable[ModuleOutput]) -> dict[str, tuple[int, Label]]:
     """By module: the bytes of its output, and what can be said of a tensor of that size which the module made."""
     sizes = {}
     for output in outputs:
-        if output.shape is not None and output.dtype in _BITS:
-            size = math.prod(output.shape) * _BITS[output.dtype] // 8
+        size = size_of(output)
+        if size is not None:
             sizes[output.path] = size, Label(BEFORE, "", "", output.dtype, output.shape)
     return sizes
 
