@@ -36,10 +36,10 @@ class History:
         self._is_on = self._is_cut = self._has_lost_events = False
         self._counted_when_taken = 0
 
-    def take_if_large(self, counted: int) -> None:
+    def take_if_large(self, counted: int) -> bool:
         """Take out what was recorded, if there is much; `counted` is what the allocators have counted altogether.
 
-        With very many events the record ends, at a time when nothing else goes on.
+        With very many events the record ends, at a time when nothing else goes on; says whether it goes on.
         """
         if self._is_on and counted - self._counted_when_taken > _MOST_IN_THE_ALLOCATOR:
             self._counted_when_taken = counted
@@ -47,6 +47,7 @@ class History:
             if counted > _MOST_EVENTS:
                 self._is_on, self._is_cut = False, True
                 self._stop_record()
+        return not self._is_cut
 
     def write(self, path: str, recorder: Recorder) -> None:
         """Write the recording of this process, if its allocator did anything."""

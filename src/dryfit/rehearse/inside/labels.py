@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import torch
+
 from dryfit.recording import model
-from dryfit.rehearse.inside import tensors, torch_private
+from dryfit.rehearse.inside import names, tensors
 from dryfit.rehearse.inside.names import Names, joined
 
 Position = tuple[int, ...]
@@ -39,42 +41,61 @@ class Labels:
     def model(self, position: Position, module: Any) -> None:
         """Name a model's parts, and label its parameters, its buffers, and what else its modules keep."""
         self.names.name_model(module)
-        self._give(position, model.PARAMETER, self.names.parameters())
-        for part in module.modules():
+        for _, part in names.modules_of(module):
             path = self.names.path_of(part) or ""
-            buffers = ((joined(path, name), buffer) for name, buffer in part._buffers.items() if buffer is not None)
-            self._give(position, model.BUFFER, buffers)
-            self._attributes(position, path, vars(part))
-            for name, parameter in part._parameters.items():
+            parameters = names.parameters_of(part)
+            named = [(self.names.parameter_name(p) or joined(path, key), p) for key, p in parameters]
+            self._give(position, model.PARAMETER, named)
+            buffers = (getattr(part, "_buffers", None) or {}).items()
+            self._give(position, model.BUFFER, [(joined(path, name), b) for name, b in buffers if b is not None])
+            self._attributes(position, path, part)
+            for name, parameter in parameters:
                 # A quantised weight keeps its scales as attributes of itself, or of an object that it keeps.
-                kept = getattr(parameter, "__dict__", {})
-                self._attributes(position, joined(path, name), kept)
-                for key, value in kept.items():
-                    if not isinstance(value, type):
-                        self._attributes(position, joined(path, f"{name}.{key}"), getattr(value, "__dict__", {}))
+                self._attributes(position, joined(path, name), parameter)
+                for key, value in _attributes_of(parameter):
+                    if not isinstance(value, (type, torch.nn.Module)):
+                        self._attributes(position, joined(path, f"{name}.{key}"), value)
 
     def gradients(self, position: Position, parameters: Iterable[tuple[str, Any]]) -> None:
         """Label the gradients of these parameters, given with their names."""
-        self._give(position, model.GRADIENT, ((name, p.grad) for name, p in parameters if p.grad is not None))
+        # torch warns of looking for one where none is kept
+        grads = ((name, p.grad) for name, p in parameters if p.is_leaf or p.retains_grad)
+        self._give(position, model.GRADIENT, ((name, grad) for name, grad in grads if grad is not None))
 
     def states(self, position: Position, optimizer: Any, parameters: Iterable[tuple[str, Any]]) -> None:
-        """Label the states that an optimizer has of these parameters, and those of them that are of no module."""
+        """Label the states that an optimizer has, and those of its parameters that are of no module."""
+        name_of = {}
         for name, parameter in parameters:
+            name_of[id(parameter)] = name
             if self.names.parameter_name(parameter) is None:
                 self._give(position, model.PARAMETER, [(name, parameter)])
-            if parameter in optimizer.state:
-                found = tensors.tensors_in(optimizer.state[parameter])
-                self._give(position, model.OPTIMIZER_STATE, ((f"{key} of {name}", state) for key, state in found))
+        # Looked through, and not asked for a parameter: in a list, that would compare tensors.
+        kept = optimizer.state
+        for of, state in list(dict.items(kept)) if isinstance(kept, dict) else [("state", kept)]:
+            name = name_of.get(id(of), of if isinstance(of, str) else "")
+            found = tensors.tensors_in(state)
+            self._give(position, model.OPTIMIZER_STATE, ((_of(name, key), tensor) for key, tensor in found))
 
-    def _attributes(self, position: Position, path: str, attributes: dict[str, Any]) -> None:
-        for key, value in list(attributes.items()):
-            if not key.startswith("_"):
-                found = ((joined(path, key), tensor) for _, tensor in tensors.tensors_in(value))
-                self._give(position, model.BUFFER, found)
+    def _attributes(self, position: Position, path: str, of: Any) -> None:
+        for key, value in _attributes_of(of):
+            found = ((joined(path, key), tensor) for _, tensor in tensors.tensors_in(value))
+            self._give(position, model.BUFFER, found)
 
     def _give(self, position: Position, owner: str, found: Iterable[tuple[str, Any]]) -> None:
-        # The program's modes and subclasses have no say in where a tensor lies.
-        with torch_private.without_torch_function():
-            for name, tensor in found:
-                for at in tensors.on_card(tensor):
-                    self.given.append(LabelAt(position, at.device, at.address, owner, name, at.dtype, at.shape))
+        give = self.given.append
+        for name, tensor in found:
+            for device, address, dtype, shape in tensors.on_card(tensor):
+                give(LabelAt(position, device, address, owner, name, dtype, shape))
+
+
+def _attributes_of(of: Any) -> list[tuple[str, Any]]:
+    """The public attributes of an object that has them in a dict, past `__getattr__` of the program's."""
+    try:
+        kept = object.__getattribute__(of, "__dict__")
+    except AttributeError:
+        return []
+    return [(key, value) for key, value in list(kept.items()) if isinstance(key, str) and not key.startswith("_")]
+
+
+def _of(name: str, key: str) -> str:
+    return f"{key} of {name}" if name and key else key or name

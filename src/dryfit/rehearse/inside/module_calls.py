@@ -6,14 +6,16 @@ keeps the Python stack of each allocation, so the path is in it, at no cost beyo
 
 from __future__ import annotations
 
-import weakref
+import inspect
 from collections.abc import Callable
+from threading import get_ident
 from types import FunctionType
 from typing import Any
 
 from dryfit.places import is_ours
 from dryfit.recording.stacks import MODULE_FILE, Frame
 from dryfit.rehearse.inside import phases
+from dryfit.rehearse.inside.identities import Identities
 from dryfit.rehearse.inside.phases import Progress
 from dryfit.rehearse.inside.recorder import Recorder
 
@@ -36,44 +38,58 @@ def watch(progress: Progress, recorder: Recorder) -> None:
     """
     import torch
 
-    real = torch.nn.Module.__call__
-    frames: dict[int, tuple[weakref.ref[torch.nn.Module], _Call]] = {}
-    unmoved_by_modules = (phases.FORWARD, phases.BACKWARD)
-    outermost: torch.nn.Module | None = None
+    real, is_compiling = torch.nn.Module.__call__, torch.compiler.is_compiling
+    calls: Identities[_Call] = Identities()
+    call_by_id, is_autocast_enabled = calls.by_id, recorder.is_autocast_enabled
+    unmoved_by_modules, backward = (phases.FORWARD, phases.BACKWARD), phases.BACKWARD
+    inside: set[int] = set()  # the threads in which a model is being called
 
     def through_its_frame(module: torch.nn.Module) -> _Call:
-        known = frames.get(id(module))
-        if known is not None and known[0]() is module:
-            return known[1]
         path = recorder.labels.names.path_of(module)
         if path is None:
             return real
         call = _named(_call_of(real, path, type(module).__name__, recorder), path)
-        frames[id(module)] = weakref.ref(module), call
+        calls.put(module, call)
         return call
 
     def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        nonlocal outermost
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return real(module, *args, **kwargs)
         if progress.phase not in unmoved_by_modules:
             if torch.is_grad_enabled():
                 progress.enter(phases.FORWARD)
             elif progress.phase != phases.EVALUATION:
                 progress.enter(phases.EVALUATION)
-        if recorder.is_autocast_enabled() != recorder.autocast:
+        if is_autocast_enabled() != recorder.autocast:
             recorder.autocast_changed()
-        if outermost is not None or progress.phase == phases.BACKWARD:
-            return through_its_frame(module)(module, *args, **kwargs)
-        outermost = module
+        thread = get_ident()
+        if thread in inside or progress.phase == backward or "_is_replica" in module.__dict__:
+            return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
+        inside.add(thread)
         try:
             recorder.model_is_called(module, args, kwargs)
-            return through_its_frame(module)(module, *args, **kwargs)
+            return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
+        except BaseException as error:
+            leave_out_our_frames(error)
+            raise
         finally:
-            outermost = None
+            inside.discard(thread)
             recorder.model_returned(module)
 
+    __call__.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
     torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
+
+
+def leave_out_our_frames(error: BaseException) -> None:
+    """Take the frames of this file out of a traceback, but for the first: a person looks for lines of the program."""
+    outer = error.__traceback__
+    while outer is not None:
+        inner = outer.tb_next
+        while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+            inner = inner.tb_next
+        if inner is not outer.tb_next:
+            outer.tb_next = inner
+        outer = inner
 
 
 def _call_of(real: _Call, path: str, kind: str, recorder: Recorder) -> FunctionType:

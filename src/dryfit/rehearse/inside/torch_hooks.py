@@ -6,6 +6,7 @@ same sequence with and without them; a test compares the two.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import time
@@ -28,13 +29,14 @@ def place(progress: Progress, recorder: Recorder, fault: Callable[[], None]) -> 
     for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
         setattr(progress, name, _ours(getattr(progress, name), fault))
     for name in (
-        "enter", "begin_part", "end_part", "data_is_fetched", "autocast_changed", "model_is_called", "model_returned",
-        "module_returned", "backward_is_over", "optimizer_begins", "optimizer_ended",
+        "enter", "begin_part", "end_part", "data_is_fetched", "autocast_changed", "counts_are_reset", "model_is_called",
+        "model_returned", "module_returned", "backward_is_over", "optimizer_begins", "optimizer_ended",
     ):  # fmt: skip
         setattr(recorder, name, _while_it_works(recorder, getattr(recorder, name)))
     module_calls.watch(progress, recorder)
     _watch_backward(progress, recorder)
     _watch_optimizers(progress, recorder)
+    torch_private.before_counts_are_reset(recorder.counts_are_reset)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
     # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
     after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip("dryfit.rehearse.inside"))
@@ -52,9 +54,10 @@ def _ours(call: Callable[..., None], fault: Callable[[], None]) -> Callable[...,
 
 def _while_it_works(recorder: Recorder, call: Callable[..., None]) -> Callable[..., None]:
     def guarded(*args: Any) -> None:
-        if recorder.failure is None:
+        if recorder.goes_on:
             try:
-                call(*args)
+                with torch_private.without_torch_function():  # the program's modes and subclasses have no say in it
+                    call(*args)
             except Exception:
                 recorder.failed()
 
@@ -77,6 +80,9 @@ def _watch_backward(progress: Progress, recorder: Recorder) -> None:
             depth += 1
             try:
                 return real(*args, **kwargs)
+            except BaseException as error:
+                module_calls.leave_out_our_frames(error)
+                raise
             finally:
                 depth -= 1
                 if depth == 0:
@@ -126,18 +132,21 @@ def _watch_optimizers(progress: Progress, recorder: Recorder) -> None:
         progress.optimizer_made(self)
         kind = type(self)
         if not getattr(kind.step, "watched", False):
-            kind.step = watched(kind.step)  # type: ignore[method-assign]
+            # A step that has no name or signature is of a kind that no optimizer of torch's is, and stays as it is.
+            with contextlib.suppress(AttributeError, TypeError, ValueError):
+                kind.step = watched(kind.step)  # type: ignore[method-assign]
 
     torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
     torch.optim.Optimizer.zero_grad = _zero_grad_within(recorder, torch.optim.Optimizer.zero_grad)  # type: ignore
+    torch.nn.Module.zero_grad = _zero_grad_within(recorder, torch.nn.Module.zero_grad)  # type: ignore
 
 
-def _zero_grad_within(recorder: Recorder, real: Callable[..., None]) -> Callable[..., None]:
+def _zero_grad_within(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.begin_part(ZERO_GRAD)
         try:
-            real(self, *args, **kwargs)
+            return real(self, *args, **kwargs)
         finally:
             recorder.end_part()
 

@@ -40,6 +40,22 @@ def replace_memory_statistics(change: Callable[[int, _Stats], _Stats], reset: Ca
             setattr(torch._C, name, reset)
 
 
+def before_counts_are_reset(see: Callable[[int], None]) -> None:
+    """Have `see(device)` called before the program has an allocator begin its counts anew (2.6 to 2.14)."""
+    import torch
+
+    def reset(real: Callable[[int], None]) -> Callable[[int], None]:
+        def seen(device: int) -> None:
+            see(device)
+            real(device)
+
+        return seen
+
+    for name in ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, reset(getattr(torch._C, name)))
+
+
 def current_statistics(device: int) -> dict[str, int]:
     """Bytes allocated and reserved on a device at this moment."""
     import torch
@@ -204,10 +220,15 @@ def storage_identity() -> Callable[[Any], int]:
     return torch._C._storage_id
 
 
-def storage_address(tensor: Any) -> int:
-    """Where a tensor's storage begins on its card; 0 where it has none. No Python object of the storage is made."""
-    address = tensor.data_ptr()
-    return address - tensor.storage_offset() * tensor.element_size() if address else 0
+def storage_address() -> Callable[[Any], int]:
+    """The function from a tensor to where its storage begins; 0 for none, an exception for a kind that cannot have one.
+
+    Unlike `data_ptr` it gives a tensor that shares its memory until it is written no memory of its own, and does not
+    warn of fake tensors.
+    """
+    import torch
+
+    return torch._C._data_address
 
 
 def storage_reference() -> Callable[[Any], Any]:
@@ -336,6 +357,20 @@ def first_key() -> Callable[[Any], Any]:
 def entries_of(sparse: Any) -> tuple[Any, int]:
     """The indices of a sparse COO tensor and how many there are, also where it is not coalesced."""
     return sparse._indices(), sparse._nnz()
+
+
+def parts_of_sparse(sparse: Any) -> tuple[Any, ...]:
+    """The strided tensors that a sparse tensor is made of, without a word to the program's modes; () if unknown."""
+    import torch
+
+    with torch._C._DisableTorchDispatch():
+        if sparse.layout is torch.sparse_coo:
+            return sparse._indices(), sparse._values()
+        if sparse.layout in (torch.sparse_csr, torch.sparse_bsr):
+            return sparse.crow_indices(), sparse.col_indices(), sparse.values()
+        if sparse.layout in (torch.sparse_csc, torch.sparse_bsc):
+            return sparse.ccol_indices(), sparse.row_indices(), sparse.values()
+    return ()
 
 
 # --- values: kernels launched past the dispatcher -----------------------------------------------------------------
