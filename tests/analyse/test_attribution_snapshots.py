@@ -15,7 +15,7 @@ from dryfit.recording.opening import open_recording
 from dryfit.recording.replay import replay
 
 from .attributed import Attributed
-from .build import MIB, Script, at
+from .build import BASE_ADDRESS, MIB, Script, at
 
 SNAPSHOTS = Path(__file__).parents[3] / "shared" / "truth" / "snapshots"
 TRAIN = at("train.py", 9, "<module>")
@@ -266,3 +266,10 @@ def test_what_a_program_without_gradients_makes_between_its_modules_is_of_the_ev
         script.free(joined, stack=(TRAIN,))
     assert phases(script) == [(0, "setup"), (1, "evaluation")]
     assert Attributed(script).owner(joined) == model.TEMPORARY
+
+
+def test_a_block_that_waited_for_a_stream_before_the_recording_is_nobodys() -> None:
+    block = Block(BASE_ADDRESS, 2 * MIB, MIB, "active_awaiting_free")
+    held = (Segment(BASE_ADDRESS, 2 * MIB, 0, False, False, 0, (block,)),)
+    found = Attributed(Script("snapshot"), held)
+    assert [OWNERS[owner] for owner in found.all.owner] == [model.UNKNOWN]

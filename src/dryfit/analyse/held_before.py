@@ -29,9 +29,11 @@ def name_held_before(owners: array[int], events: Events, evidence: Evidence) -> 
         if begin > BEFORE:
             break
         end = evidence.lifetimes.end[index]
+        if end == BEFORE:  # freed, and only waits for a stream
+            continue
         # An optimizer written by hand may put new tensors in the place of parameters and states.
         stays = end == evidence.event_count or evidence.facts[events.stack[end]] & facts.IN_OPTIMIZER
-        if owners[index] == UNKNOWN and end > BEFORE and stays:
+        if owners[index] == UNKNOWN and stays:
             held.setdefault(evidence.lifetimes.requested_bytes[index], []).append(index)
     copies = _agreed_copies(gradients, held)
     if not copies:

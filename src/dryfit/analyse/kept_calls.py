@@ -45,7 +45,8 @@ def kept_of_calls(
     kept_bytes = most_calls = 0
     by_line: dict[int, int] = defaultdict(int)
     for indexes in candidates.values():
-        calls = len({call_of[lifetimes.begin[index]] for index in indexes})
+        begins = [lifetimes.begin[index] for index in indexes]
+        calls = len({(stretches.part_of_event[begin], call_of[begin]) for begin in begins})
         if calls >= _FEWEST_CALLS:
             size_bytes = sum(ledger.owned_bytes[index] for index in indexes)
             kept_bytes += size_bytes
