@@ -215,3 +215,19 @@ def test_what_is_unknown_is_said_with_its_line() -> None:
         "89% of the peak (8.00 MiB) could not be attributed to an owner. Of this, 8.00 MiB at /home/me/data.py:3 was "
         "made, and kept.",
     )
+
+
+def test_temporaries_of_foreach_are_said() -> None:
+    step = (at("/x/torch/optim/adamw.py", 300, "_multi_tensor_adamw"), at("/x/torch/optim/adamw.py", 9, "step"), TRAIN)
+    script = Script()
+    script.phase(model.SETUP, 0)
+    weight = script.alloc(3 * MIB, TRAIN, owner=model.PARAMETER, name="weight")
+    script.phase(model.OPTIMIZER_STEP, 1)
+    temporary = script.alloc(3 * MIB, *step)
+    script.free(temporary, stack=step)
+    script.phase(model.AFTER_STEP)
+    script.free(weight)
+    assert footprint(script).notes == (
+        "3.00 MiB of the peak are temporaries of the optimizer's foreach implementation, which works on all parameters "
+        "at once; fused=True or foreach=False, where the optimizer has them, take less.",
+    )

@@ -8,6 +8,7 @@ from dryfit.analyse.attribution import Attribution
 from dryfit.analyse.block_map import block_map
 from dryfit.analyse.cached import cached_at_the_reserved_peak
 from dryfit.analyse.footprint import Footprint, OwnerChange, StepFootprint
+from dryfit.analyse.foreach import temporaries_of_foreach
 from dryfit.analyse.growth import steady_growth
 from dryfit.analyse.heaviest import heaviest_lines, heaviest_tensors
 from dryfit.analyse.holdings import alive_at, changes, holdings_at, ledger_of
@@ -42,7 +43,10 @@ def footprint_of(
     steps = tuple(step_footprint(each, levels, holdings) for each in moments)
     alive = alive_at(top, lifetimes)
     lines = heaviest_lines(alive, attribution, ledger)
-    kept = kept_of_calls(trace, recording.stacks, alive, lifetimes, attribution, ledger)
+    advice = (
+        temporaries_of_foreach(recording.stacks, alive, lifetimes, attribution, ledger),
+        kept_of_calls(trace, recording.stacks, alive, lifetimes, attribution, ledger),
+    )
     out_of_memory = last_out_of_memory(trace, replay, levels, timeline)
     return Footprint(
         source=recording.source,
@@ -71,7 +75,7 @@ def footprint_of(
             recording.about,
         ),
         out_of_memory=out_of_memory,
-        notes=(*([kept] if kept else []), *notes_on(trace, replay, peak, lines, other_devices)),
+        notes=(*filter(None, advice), *notes_on(trace, replay, peak, lines, other_devices)),
     )
 
 
