@@ -23,7 +23,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dryfit.analyse import stack_facts as facts
@@ -241,16 +241,18 @@ def _decide_backward(indexes: list[int], owners: array[int], evidence: Evidence)
             left.setdefault(stretch, []).append(index)
         else:
             owners[index] = GRADIENT
-    for backward, indexes_left in left.items():
-        _decide_left(backward, reversed(indexes_left), owners, evidence)
+    in_order = sorted(left, key=lambda backward: backward.end)
+    for backward, missing in zip(in_order, _parameters_without_gradient(in_order, evidence), strict=True):
+        _decide_left(backward, reversed(left[backward]), missing, owners, evidence)
 
 
-def _decide_left(backward: Stretch, left: Iterable[int], owners: array[int], evidence: Evidence) -> None:
+def _decide_left(
+    backward: Stretch, left: Iterable[int], missing: Counter[int], owners: array[int], evidence: Evidence
+) -> None:
     """What a backward pass left: gradients by size, each parameter's once; what a second pass frees; and scraps.
 
     The oldest are taken: a gradient stays, while the passing results of autograd's nodes do not last.
     """
-    missing = _parameters_without_gradient(backward, evidence)
     for index in left:
         size, end = evidence.lifetimes.requested_bytes[index], evidence.lifetimes.end[index]
         if missing[size] > 0:
@@ -265,24 +267,39 @@ def _decide_left(backward: Stretch, left: Iterable[int], owners: array[int], evi
             owners[index] = ACTIVATION if ends_in.phase == model.BACKWARD else TEMPORARY
 
 
-def _parameters_without_gradient(backward: Stretch, evidence: Evidence) -> Counter[int]:
-    """How many parameters of each size, in bytes, have no gradient that is labelled and there at a pass's end.
+def _parameters_without_gradient(passes: Iterable[Stretch], evidence: Evidence) -> Iterator[Counter[int]]:
+    """How many parameters of each size, in bytes, have no gradient that is labelled and there at a pass's end, for
+    each of these backward passes.
 
-    Without labels, what has been there since before the pass, and no pass has made, may be a parameter.
+    Without labels, what is there then, and no pass has made, may be a parameter.
     """
     lifetimes, stretches = evidence.lifetimes, evidence.stretches
+    counts = [
+        _counts_as_parameter(begin, stretches, evidence) if begin < end else 0
+        for begin, end in zip(lifetimes.begin, lifetimes.end, strict=True)
+    ]
+    made = [index for index, count in enumerate(counts) if count]
+    freed = sorted(made, key=lifetimes.end.__getitem__, reverse=True)
+    made.reverse()
     missing: Counter[int] = Counter()
-    for size, begin, end in zip(lifetimes.requested_bytes, lifetimes.begin, lifetimes.end, strict=True):
-        if not begin < backward.end <= end:
-            continue
-        label = evidence.labels.get(begin) if begin >= 0 else None
-        if label is not None and label.owner == model.GRADIENT:
-            missing[size] -= 1
-        elif label is not None:
-            missing[size] += label.owner == model.PARAMETER
-        elif not evidence.has_labels and begin < backward.begin:
-            missing[size] += begin < 0 or stretches.all[stretches.of_event[begin]].phase not in _COMPUTES
-    return missing
+    for backward in passes:
+        while made and lifetimes.begin[made[-1]] < backward.end:
+            index = made.pop()
+            missing[lifetimes.requested_bytes[index]] += counts[index]
+        while freed and lifetimes.end[freed[-1]] < backward.end:
+            index = freed.pop()
+            missing[lifetimes.requested_bytes[index]] -= counts[index]
+        yield missing.copy()
+
+
+def _counts_as_parameter(begin: int, stretches: Stretches, evidence: Evidence) -> int:
+    """1 for what may be a parameter, -1 for a gradient."""
+    label = evidence.labels.get(begin) if begin >= 0 else None
+    if label is not None:
+        return (label.owner == model.PARAMETER) - (label.owner == model.GRADIENT)
+    if evidence.has_labels:
+        return 0
+    return int(begin < 0 or stretches.all[stretches.of_event[begin]].phase not in _COMPUTES)
 
 
 def _keep_what_modules_keep(owners: array[int], evidence: Evidence) -> None:
