@@ -150,7 +150,7 @@ class Tab:
 
     def settle(self) -> None:
         """Wait until what was asked for is drawn."""
-        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
 
     def press(self, key: str, *, shift: bool = False) -> None:
         for kind in ("keyDown", "keyUp"):

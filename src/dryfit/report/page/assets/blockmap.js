@@ -7,6 +7,7 @@ function createBlockMap(trace, series, view) {
   const chart = createChart(document.getElementById('blockmap'), BLOCKMAP_GUTTERS);
   const window_ = { low: 0, high: trace.units }; // of addresses, in units from the first
   let image = null; // the pixels of the last drawing
+  let rows = null; // which rows of pixels each block takes; the same as long as only time is zoomed
   const unitsOf = series.block.map((bytes) => bytes / trace.unit);
 
   function draw(theme) {
@@ -25,11 +26,10 @@ function createBlockMap(trace, series, view) {
   }
 
   function paint(pixels, width, height, theme) {
-    const { site, begin, completed, end, place, segments, events } = trace;
+    const { site, begin, completed, end, segments, events } = trace;
     const xs = pixelsOfEvents(width);
-    const { low: lowest, high: highest } = window_;
-    const scale = height / (highest - lowest);
-    const top = (units) => Math.round((highest - units) * scale);
+    const top = rowAt(height);
+    const { upper, lower } = rowsOfBlocks(height);
     const segmentPixel = pixelOf(theme.segment);
     for (let i = 0; i < segments.begin.length; i++) {
       const [low, high] = [segments.place[i], segments.place[i] + segments.size[i]];
@@ -42,13 +42,12 @@ function createBlockMap(trace, series, view) {
     const last = view.eventAt(1);
 
     forEachAlive(trace, first, last, completed, (i) => {
-      const s = site[i];
-      const y1 = top(place[i]);
-      const y0 = top(place[i] + unitsOf[s]);
+      const y0 = upper[i];
+      const y1 = lower[i];
       if (y1 < 0 || y0 > height) return;
       const x0 = xs(begin[i]);
       const x1 = xs(end[i]);
-      const owner = trace.sites.owner[s];
+      const owner = trace.sites.owner[site[i]];
       const colour = colours[owner];
       // Blocks next to each other stay apart where there is room for a line between them.
       const gapX = x1 - x0 > 4 ? 1 : 0;
@@ -81,6 +80,26 @@ function createBlockMap(trace, series, view) {
         for (let x = first; x < Math.min(width, x1); x += period) pixels[y * width + x] = line;
       }
     }
+  }
+
+  // The row of pixels that an address begins, or one just out of sight.
+  function rowAt(height) {
+    const { low, high } = window_;
+    const scale = height / (high - low);
+    return (units) => Math.min(Math.max(Math.round((high - units) * scale), -1), height + 1);
+  }
+
+  function rowsOfBlocks(height) {
+    const { low, high } = window_;
+    if (rows && rows.low === low && rows.high === high && rows.height === height) return rows;
+    const { site, place } = trace;
+    const row = rowAt(height);
+    rows = rows || { upper: new Int32Array(site.length), lower: new Int32Array(site.length) };
+    for (let i = 0; i < site.length; i++) {
+      rows.lower[i] = row(place[i]);
+      rows.upper[i] = row(place[i] + unitsOf[site[i]]);
+    }
+    return Object.assign(rows, { low, high, height });
   }
 
   function isDimmed(owner) {

@@ -1,6 +1,6 @@
 // Allocated memory by owner after any event, and the highest moment of any range of events. All of it is whole bytes.
 
-const CHECKPOINT = 4096; // changes between two stored sums: a search never adds up more than these
+const CHECKPOINT = 128; // changes between two stored sums: to know a moment's owners, never more are added up
 
 function createSeries(trace) {
   const { sites, site, change, changeEvent } = trace;
@@ -8,70 +8,60 @@ function createSeries(trace) {
   const remainderOwner = trace.owners.indexOf('block remainder');
   const block = sites.requested.map((asked, s) => asked + sites.rounding[s]);
   const owned = block.map((bytes, s) => bytes - sites.remainder[s]);
-  const checkpoints = [];
+  const totals = new Float64Array(change.length + 1); // after so many changes
+  const checkpoints = new Float64Array((Math.floor(change.length / CHECKPOINT) + 1) * owners);
 
   const sums = new Float64Array(owners);
   function apply(k) {
-    const isFree = change[k] < 0;
-    const s = site[isFree ? -change[k] - 1 : change[k] - 1];
-    const bytes = block[s];
-    if (isFree) {
-      sums[sites.owner[s]] -= owned[s];
-      sums[remainderOwner] -= sites.remainder[s];
-      return -bytes;
-    }
-    sums[sites.owner[s]] += owned[s];
-    sums[remainderOwner] += sites.remainder[s];
-    return bytes;
+    const sign = change[k] < 0 ? -1 : 1;
+    const s = site[sign * change[k] - 1];
+    sums[sites.owner[s]] += sign * owned[s];
+    sums[remainderOwner] += sign * sites.remainder[s];
+    return sign * block[s];
   }
   for (let k = 0; k < change.length; k++) {
-    if (k % CHECKPOINT === 0) checkpoints.push(sums.slice());
-    apply(k);
+    if (k % CHECKPOINT === 0) checkpoints.set(sums, (k / CHECKPOINT) * owners);
+    totals[k + 1] = totals[k] + apply(k);
   }
-  if (!checkpoints.length) checkpoints.push(sums.slice());
+  if (change.length % CHECKPOINT === 0) checkpoints.set(sums, (change.length / CHECKPOINT) * owners);
 
-  // Leaves `sums` as they are after all changes up to `event`; gives the number of those changes.
-  function seek(event) {
-    const until = countUpTo(changeEvent, event);
-    const from = Math.min(checkpoints.length - 1, Math.floor(until / CHECKPOINT));
-    sums.set(checkpoints[from]);
-    for (let k = from * CHECKPOINT; k < until; k++) apply(k);
-    return until;
+  // Leaves `sums` as they are after so many changes.
+  function restore(changes) {
+    const from = Math.floor(changes / CHECKPOINT);
+    sums.set(checkpoints.subarray(from * owners, (from + 1) * owners));
+    for (let k = from * CHECKPOINT; k < changes; k++) apply(k);
   }
 
   function at(event) {
-    seek(event);
-    return { owners: sums.slice(), total: sums.reduce((a, b) => a + b, 0) };
+    const changes = countUpTo(changeEvent, event);
+    restore(changes);
+    return { owners: sums.slice(), total: totals[changes] };
   }
 
-  // Of each range between neighbouring bounds: its highest moment (event, total, owners). A range
-  // holds the states after the events from its own bound up to the next one; an empty range, that of its bound.
+  // Of each range between neighbouring bounds: its highest moment (event, total, owners). A range holds the states
+  // after the events from its own bound up to the next one; an empty range, that of its bound.
   function walk(bounds) {
     const ranges = bounds.length - 1;
     const stacks = new Float64Array(ranges * owners);
     const highest = new Float64Array(ranges);
     const event = new Int32Array(ranges);
-    let k = seek(bounds[0]);
-    let total = sums.reduce((a, b) => a + b, 0);
+    let k = countUpTo(changeEvent, bounds[0]);
     for (let r = 0; r < ranges; r++) {
-      const first = bounds[r];
-      const last = Math.max(first, bounds[r + 1] - 1);
-      while (k < change.length && changeEvent[k] <= first) total += apply(k++);
-      let high = total;
-      let when = first;
-      stacks.set(sums, r * owners);
+      const last = Math.max(bounds[r], bounds[r + 1] - 1);
+      while (k < change.length && changeEvent[k] <= bounds[r]) k++;
+      let best = k;
+      event[r] = bounds[r];
       while (k < change.length && changeEvent[k] <= last) {
         const now = changeEvent[k];
-        do total += apply(k++);
-        while (k < change.length && changeEvent[k] === now);
-        if (total > high) {
-          high = total;
-          when = now;
-          stacks.set(sums, r * owners);
+        do k++; while (k < change.length && changeEvent[k] === now);
+        if (totals[k] > totals[best]) {
+          best = k;
+          event[r] = now;
         }
       }
-      highest[r] = high;
-      event[r] = when;
+      highest[r] = totals[best];
+      restore(best);
+      stacks.set(sums, r * owners);
     }
     return { stacks, highest, event };
   }
