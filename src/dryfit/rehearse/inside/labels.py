@@ -32,7 +32,16 @@ class Labels:
 
     def __init__(self) -> None:
         self.names = Names()
-        self.given: list[LabelAt] = []
+        # One list of all fields: objects that stay would have Python's garbage collector run at other times than it
+        # would without us, and with it the end of tensors in reference cycles.
+        self._fields: list[Any] = []
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    @property
+    def given(self) -> list[LabelAt]:
+        """All labels so far."""
+        field = iter(self._fields)
+        return [LabelAt(*fields) for fields in zip(*[field] * len(LabelAt._fields), strict=True)]
 
     def inputs(self, position: Position, args: Any) -> None:
         """Label the tensors that a model is called with."""
@@ -82,10 +91,10 @@ class Labels:
             self._give(position, model.BUFFER, found)
 
     def _give(self, position: Position, owner: str, found: Iterable[tuple[str, Any]]) -> None:
-        give = self.given.append
+        give, the_same, on_card = self._fields.extend, self._shapes.setdefault, tensors.on_card
         for name, tensor in found:
-            for device, address, dtype, shape in tensors.on_card(tensor):
-                give(LabelAt(position, device, address, owner, name, dtype, shape))
+            for device, address, dtype, shape in on_card(tensor):
+                give((position, device, address, owner, name, dtype, the_same(shape, shape)))
 
 
 def _attributes_of(of: Any) -> list[tuple[str, Any]]:

@@ -55,15 +55,16 @@ def watch(progress: Progress, recorder: Recorder) -> None:
     def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return real(module, *args, **kwargs)
-        if progress.phase not in unmoved_by_modules:
+        phase = progress.phase
+        if phase not in unmoved_by_modules:
             if torch.is_grad_enabled():
                 progress.enter(phases.FORWARD)
-            elif progress.phase != phases.EVALUATION:
+            elif phase != phases.EVALUATION:
                 progress.enter(phases.EVALUATION)
         if is_autocast_enabled() != recorder.autocast:
             recorder.autocast_changed()
         thread = get_ident()
-        if thread in inside or progress.phase == backward or "_is_replica" in module.__dict__:
+        if thread in inside or phase == backward or "_is_replica" in module.__dict__:
             return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
         inside.add(thread)
         try:

@@ -52,7 +52,7 @@ class Recorder:
         self.outputs: dict[str, model.ModuleOutput] = {}
         self.autocast = False
         self.failure: str | None = None
-        self.goes_on = True
+        self.goes_on = self.looks_at_outputs = True
         self._step, self._phase = 0, model.SETUP
         self._around: list[str] = []
         self._counted_before: dict[int, int] = {}
@@ -70,6 +70,7 @@ class Recorder:
     def enter(self, step: int, phase: str) -> None:
         """The program begins a phase."""
         self._step = step
+        self.looks_at_outputs = step <= _TIMES_TO_LOOK
         self._mark(phase, self._checked_position())
 
     def begin_part(self, phase: str) -> None:
@@ -129,11 +130,6 @@ class Recorder:
         """It has returned; from here on it is the loss, until another model is called or backward begins."""
         if self._phase == model.FORWARD and has_parameters(module):
             self._mark(model.LOSS, self.position())
-
-    @property
-    def looks_at_outputs(self) -> bool:
-        """Whether what modules give back is still of interest."""
-        return self._step <= _TIMES_TO_LOOK
 
     def module_returned(self, path: str, kind: str, output: Any) -> None:
         """A module gave this back; kept are the type and shape of its first tensor."""

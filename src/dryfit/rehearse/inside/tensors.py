@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections import UserDict
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,13 +22,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _address_of = torch_private.storage_address()
 
 
-class OnCard(NamedTuple):
-    """Where a tensor's storage lies on which card, and what it is a tensor of."""
-
-    device: int
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
+OnCard = tuple[int, int, str, tuple[int, ...]]
+"""The device and address where a tensor's storage begins, and the type and shape of the tensor."""
 
 
 def on_card(tensor: Any, depth: int = 0) -> list[OnCard]:
@@ -47,7 +42,9 @@ def on_card(tensor: Any, depth: int = 0) -> list[OnCard]:
             return _all_on_card(torch_private.parts_of_sparse(tensor), depth + 1)
         address = _address_of(tensor)
         if address:
-            return [OnCard(tensor.get_device(), address, name_of_dtype(tensor.dtype), shape_of(tensor))]
+            # What lies somewhere has a shape in numbers.
+            shape = shape_of(tensor) if tensor.is_nested else tuple(tensor.shape)
+            return [(tensor.get_device(), address, name_of_dtype(tensor.dtype), shape)]
     except Exception:  # no storage, or a subclass that raises what it likes
         pass
     if is_plain:

@@ -30,7 +30,7 @@ class Watch:
         self._history = History()
         self._recorder = Recorder(self._history.take_if_large)
         meter = PeakMeter(calls.take_peak_used_bytes)
-        self._progress = Progress(meter, self._write_step, self._step_ended, self._recorder.enter)
+        self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
         torch_hooks.place(self._progress, self._recorder, fault)
         oom.watch(self._progress, writer)
         self._values = None
@@ -75,6 +75,9 @@ class Watch:
 
     def _write_step(self, step: StepEvent) -> None:
         self._writer.write("step", **step)
+
+    def _phase_begins(self, step: int, phase: str) -> None:
+        self._recorder.enter(step, phase)  # guarded once the hooks are placed, so it is looked up here
 
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
