@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# The suite repeats the same examples each time; `HYPOTHESIS_PROFILE=deep pytest` looks for new ones, for minutes.
+settings.register_profile("suite", max_examples=40, derandomize=True, deadline=None)
+settings.register_profile("deep", max_examples=3000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dryfit.analyse.attribution import attribute
@@ -55,7 +55,6 @@ def written(actions: list, source: str) -> Script:
     return script
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(ACTION, max_size=60), st.sampled_from(["rehearsal", "snapshot"]))
 def test_every_allocation_has_one_owner_and_a_place(actions: list, source: str) -> None:
     recording = written(actions, source).recording()
@@ -70,7 +69,6 @@ def test_every_allocation_has_one_owner_and_a_place(actions: list, source: str) 
     assert set(found.tensor) <= set(range(count))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(ACTION, max_size=60))
 def test_every_event_lies_in_one_stretch(actions: list) -> None:
     (trace,) = written(actions, "rehearsal").recording().devices
@@ -80,7 +78,6 @@ def test_every_event_lies_in_one_stretch(actions: list) -> None:
     assert all(stretch.decided_at >= stretch.end or not stretch.precedes_backward for stretch in stretches.all)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(ACTION, max_size=40))
 def test_the_same_recording_gives_the_same_answer(actions: list) -> None:
     recording = written(actions, "rehearsal").recording()

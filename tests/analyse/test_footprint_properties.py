@@ -60,7 +60,7 @@ def check_tree(tree: ModuleBytes) -> None:
         check_tree(child)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recordings())
 def test_everything_sums_up(recording: Recording) -> None:
     found = footprint(recording)
@@ -83,7 +83,7 @@ def test_everything_sums_up(recording: Recording) -> None:
     assert found.numbers[-2].size_bytes == found.peak_reserved_bytes <= found.numbers[-1].size_bytes
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recordings())
 def test_owners_are_those_that_a_look_at_every_allocation_finds(recording: Recording) -> None:
     found = footprint(recording)
@@ -101,7 +101,7 @@ def test_owners_are_those_that_a_look_at_every_allocation_finds(recording: Recor
         assert {each.owner: each.size_bytes for each in peak.owners} == +held
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recordings())
 def test_json_reads_back(recording: Recording) -> None:
     found = footprint(recording)

@@ -175,7 +175,7 @@ def refusal(path: Path) -> str:
 
 
 @given(recordings())
-@settings(FILE_FUZZ, max_examples=100)
+@settings(FILE_FUZZ)
 def test_what_is_saved_comes_back(tmp_path: Path, recording: Recording) -> None:
     path = tmp_path / "any.dryfit"
     save(recording, path)
@@ -441,7 +441,7 @@ def test_every_truncation_is_refused(saved: Path) -> None:
 
 
 @given(st.data())
-@settings(FILE_FUZZ, max_examples=300)
+@settings(FILE_FUZZ)
 def test_flipped_bytes_change_nothing_or_end_in_a_sentence(saved: Path, data: st.DataObject) -> None:
     path = saved.with_name("flipped.dryfit")
     shutil.copy(saved, path)
@@ -463,7 +463,7 @@ def test_flipped_bytes_change_nothing_or_end_in_a_sentence(saved: Path, data: st
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(FILE_FUZZ, max_examples=100)
+@settings(FILE_FUZZ)
 def test_any_bytes_are_refused(saved: Path, noise: bytes, begins_well: bool) -> None:
     path = saved.with_name("noise.dryfit")
     path.write_bytes((saved.read_bytes()[:FIRST_BYTES] if begins_well else b"") + noise)

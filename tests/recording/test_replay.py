@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dryfit.errors import UsageError
@@ -96,7 +96,6 @@ def check_lifetimes(replayed: Replay) -> None:
 
 
 @given(OPERATIONS, st.sampled_from([0, 4, 8]), st.sampled_from([1 << 64, 20 * MIB, 40 * MIB]), st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_whole_traces_are_replayed_exactly(
     operations: list[tuple[str, int]], divisions: int, max_split: int, is_expandable: bool
 ) -> None:
@@ -114,7 +113,6 @@ def test_whole_traces_are_replayed_exactly(
 
 
 @given(OPERATIONS, st.integers(0, 150), st.booleans())
-@settings(max_examples=300, deadline=None)
 def test_traces_that_begin_in_the_middle_are_replayed_as_exactly_as_they_tell(
     operations: list[tuple[str, int]], first: int, is_expandable: bool
 ) -> None:
@@ -190,7 +188,6 @@ HOSTILE_SEGMENTS = st.builds(
     st.booleans(),
     st.dictionaries(st.sampled_from(["max_split_size", "roundup_power2_divisions"]), st.none() | COLUMN | st.text()),
 )
-@settings(max_examples=400, deadline=None)
 def test_a_hostile_trace_ends_in_one_sentence_or_in_sensible_figures(
     events: list[tuple[int, int, int]],
     segments: tuple[Segment, ...] | None,

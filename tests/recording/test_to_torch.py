@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dryfit.errors import UsageError
@@ -193,7 +193,6 @@ def test_a_segment_is_small_as_it_was_made() -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(1, 9)), max_size=30))
 def test_what_stays_mapped_is_what_a_set_of_pages_says(changes: list[tuple[bool, int, int]]) -> None:
     pages: set[int] = set()

@@ -25,7 +25,7 @@ from ..recording.test_file import recordings
 
 
 @given(recordings())
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_recording_is_shown_or_refused(tmp_path: Path, recording: Recording) -> None:
     save(recording, tmp_path / "run.dryfit")
     try:

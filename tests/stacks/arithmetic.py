@@ -1,4 +1,4 @@
-"""What parameters, gradients and optimizer states of a workload take by arithmetic: elements times bytes, rounded to 512.
+"""What parameters, gradients and optimizer states of a workload take by arithmetic: elements x bytes, rounded to 512.
 
 Builds the workload's model on the meta device from the example's own configuration, so nothing here comes from a
 rehearsal. `python -m tests.stacks.arithmetic` writes it; the tests compare it with what footprints say.
