@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from dryfit.analyse.attribution import Attribution, attribute
+from dryfit.analyse import analyse
+from dryfit.analyse.attribution import Attribution
 from dryfit.recording.model import OWNERS, Label, Segment
-from dryfit.recording.replay import replay
 
 from .build import Script
 
@@ -19,9 +19,9 @@ class Attributed:
         (trace,) = recording.devices
         if held_before is not None:
             trace = dataclasses.replace(trace, segments=held_before, starts_empty=False)
-        replayed = replay(trace)
-        self.lifetimes = replayed.lifetimes
-        self.all: Attribution = attribute(recording, trace, replayed)
+        found = analyse(dataclasses.replace(recording, devices=(trace,)))
+        self.lifetimes = found.replay.lifetimes
+        self.all: Attribution = found.attribution
         self._indexes = {begin: index for index, begin in enumerate(self.lifetimes.begin)}
 
     def owner(self, event: int) -> str:

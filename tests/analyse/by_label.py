@@ -6,6 +6,7 @@ from array import array
 
 from dryfit.analyse.attribution import Attribution
 from dryfit.analyse.footprint import Footprint
+from dryfit.analyse.stack_facts import facts_of
 from dryfit.analyse.summary import footprint_of
 from dryfit.recording.model import OWNERS, UNKNOWN, DeviceTrace, Label, Recording
 from dryfit.recording.replay import Replay, replay
@@ -42,7 +43,7 @@ def footprint(recording: Recording, trace: DeviceTrace | None = None) -> Footpri
     """The footprint of a recording's only card, or of another trace in its place."""
     trace = trace or recording.devices[0]
     of = replay(trace, recording.about.get("allocator_settings"))
-    return footprint_of(recording, trace, of, attributed(recording, trace, of))
+    return footprint_of(recording, trace, of, attributed(recording, trace, of), facts_of(recording.stacks))
 
 
 def _place(known: list, found: list) -> int:  # type: ignore[type-arg]

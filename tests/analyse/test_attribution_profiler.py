@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from dryfit.analyse.attribution import attribute
+from dryfit.analyse import analyse
 from dryfit.recording.file import load
 from dryfit.recording.model import ACTIVATION, GRADIENT, OPTIMIZER_STATE, OWNERS
-from dryfit.recording.replay import replay
 
 TIMELINES = Path(__file__).parents[3] / "shared" / "truth" / "snapshots"
 CATEGORIES = {1: OPTIMIZER_STATE, 4: ACTIVATION, 5: GRADIENT}
@@ -63,10 +62,8 @@ def test_owners_hold_to_the_byte_what_the_profiler_found_on_a_real_card(name: st
     command = [sys.executable, "-m", "dryfit", "run", "--steps", "all", "--record", "run.dryfit", "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    recording = load(tmp_path / "run.dryfit")
-    trace = recording.devices[0]
-    replayed = replay(trace)
-    found = attribute(recording, trace, replayed)
+    analysed = analyse(load(tmp_path / "run.dryfit"))
+    replayed, found = analysed.replay, analysed.attribution
 
     changes: list[tuple[int, str, int]] = []
     lifetimes = replayed.lifetimes
@@ -75,7 +72,7 @@ def test_owners_hold_to_the_byte_what_the_profiler_found_on_a_real_card(name: st
     held: Counter[str] = Counter()
     most: Counter[str] = Counter()
     for event, owner, size in sorted(changes):
-        if event < len(trace.events):
+        if event < len(analysed.trace.events):
             held[owner] += size
             most[owner] = max(most[owner], held[owner])
     assert {owner: most[owner] for owner in RECORDED[name]} == RECORDED[name]

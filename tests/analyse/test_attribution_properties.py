@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dryfit.analyse.attribution import attribute
+from dryfit.analyse import analyse
 from dryfit.analyse.stretches import stretches_of
 from dryfit.recording import model
 from dryfit.recording.model import OWNERS, PHASES
-from dryfit.recording.replay import replay
 
 from .build import Script, at, module
 
@@ -58,9 +57,8 @@ def written(actions: list, source: str) -> Script:
 @given(st.lists(ACTION, max_size=60), st.sampled_from(["rehearsal", "snapshot"]))
 def test_every_allocation_has_one_owner_and_a_place(actions: list, source: str) -> None:
     recording = written(actions, source).recording()
-    (trace,) = recording.devices
-    replayed = replay(trace)
-    found = attribute(recording, trace, replayed)
+    analysed = analyse(recording)
+    replayed, found = analysed.replay, analysed.attribution
     count = len(replayed.lifetimes)
     assert len(found.owner) == len(found.module) == len(found.line) == len(found.is_logits_or_loss) == count
     assert {OWNERS[owner] for owner in found.owner} <= set(PLAINLY_OWNED)
@@ -81,5 +79,4 @@ def test_every_event_lies_in_one_stretch(actions: list) -> None:
 @given(st.lists(ACTION, max_size=40))
 def test_the_same_recording_gives_the_same_answer(actions: list) -> None:
     recording = written(actions, "rehearsal").recording()
-    (trace,) = recording.devices
-    assert attribute(recording, trace, replay(trace)) == attribute(recording, trace, replay(trace))
+    assert analyse(recording).attribution == analyse(recording).attribution

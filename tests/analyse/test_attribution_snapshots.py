@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dryfit.analyse.attribution import attribute
+from dryfit.analyse import analyse
 from dryfit.analyse.phases_from_stacks import phases_from_stacks
+from dryfit.analyse.stack_facts import facts_of
 from dryfit.recording import model
 from dryfit.recording.model import OWNERS, Block, Segment
 from dryfit.recording.opening import open_recording
-from dryfit.recording.replay import replay
 
 from .attributed import Attributed
 from .build import BASE_ADDRESS, MIB, Script, at
@@ -33,7 +33,7 @@ BUILD = (at("model.py", 2, "__init__"), TRAIN)
 
 def phases(script: Script) -> list[tuple[int, str]]:
     recording = script.recording()
-    return [(mark.step, mark.phase) for mark in phases_from_stacks(recording.devices[0], recording.stacks)]
+    return [(mark.step, mark.phase) for mark in phases_from_stacks(recording.devices[0], facts_of(recording.stacks))]
 
 
 def a_step(script: Script, size: int = MIB) -> int:
@@ -192,9 +192,8 @@ def at_the_peak(file: str) -> dict[str, int]:
     if not SNAPSHOTS.exists():
         pytest.skip(f"the recordings of real cards are not in {SNAPSHOTS}")
     recording = open_recording(SNAPSHOTS / file)
-    trace = recording.devices[0]
-    replayed = replay(trace, recording.about.get("allocator_settings"))
-    found = attribute(recording, trace, replayed)
+    analysed = analyse(recording)
+    replayed, found = analysed.replay, analysed.attribution
     peak = replayed.allocated_bytes.index(max(replayed.allocated_bytes))
     sizes: Counter[str] = Counter()
     lifetimes = replayed.lifetimes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dryfit.analyse.block_map import block_map, segments_at
-from dryfit.analyse.footprint import Footprint
+from dryfit.analyse.footprint import FailedRequest, Footprint
 from dryfit.cards import find_card
 from dryfit.recording.model import (
     ALLOC,
@@ -163,18 +163,18 @@ def test_out_of_memory_by_fragmentation() -> None:
         "too small for expandable segments to help for certain (these move whole pages of 20.00 MiB); allocating the "
         "largest tensors first does, as by running the largest batch first."
     )
-    assert found.out_of_memory == {
-        "event": 8,
-        "step": 3,
-        "phase": "backward",
-        "requested_bytes": 75 * MIB,
-        "free_bytes": 12 * MIB,
-        "allocated_bytes": 20 * MIB,
-        "reserved_bytes": 100 * MIB,
-        "holes_bytes": 80 * MIB,
-        "largest_hole_bytes": 40 * MIB,
-        "sentence": sentence,
-    }
+    assert found.out_of_memory == FailedRequest(
+        event=8,
+        step=3,
+        phase="backward",
+        requested_bytes=75 * MIB,
+        free_bytes=12 * MIB,
+        allocated_bytes=20 * MIB,
+        reserved_bytes=100 * MIB,
+        holes_bytes=80 * MIB,
+        largest_hole_bytes=40 * MIB,
+        sentence=sentence,
+    )
     assert found.cached.sentence == sentence
 
 
@@ -182,7 +182,7 @@ def test_expandable_segments_are_advised_where_whole_pages_lie_free() -> None:
     # Holes of 40 MiB have at least one page of 20 MiB each, wherever it begins.
     found = out_of_memory(52 * MIB, 12 * MIB, *halves(A))
     assert found.out_of_memory is not None
-    assert found.out_of_memory["sentence"].endswith(
+    assert found.out_of_memory.sentence.endswith(
         "and 12.00 MiB on the card. This is fragmentation: together they would do. "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True can put them together; rehearse with it."
     )
@@ -191,7 +191,7 @@ def test_expandable_segments_are_advised_where_whole_pages_lie_free() -> None:
 def test_out_of_memory_where_there_is_too_little() -> None:
     found = out_of_memory(512 * MIB, 12 * MIB, *halves(A))
     assert found.out_of_memory is not None
-    assert found.out_of_memory["sentence"].endswith(
+    assert found.out_of_memory.sentence.endswith(
         "Even in one piece that would be 420.00 MiB too little: fragmentation is not the cause, the program needs more "
         "than there is."
     )
@@ -200,7 +200,7 @@ def test_out_of_memory_where_there_is_too_little() -> None:
 def test_out_of_memory_with_nothing_free() -> None:
     found = out_of_memory(512 * MIB, 0)
     assert found.out_of_memory is not None
-    assert found.out_of_memory["sentence"].startswith(
+    assert found.out_of_memory.sentence.startswith(
         "The request that failed needs 512.00 MiB in one piece; nothing that could serve it lies free in PyTorch's "
         "segments, and 0 B on the card. Even in one piece that would be 512.00 MiB too little"
     )
@@ -209,7 +209,7 @@ def test_out_of_memory_with_nothing_free() -> None:
 def test_out_of_memory_by_the_programs_own_limit() -> None:
     found = out_of_memory(90 * MIB, 4096 * MIB, *halves(A))
     assert found.out_of_memory is not None
-    assert found.out_of_memory["sentence"].endswith(
+    assert found.out_of_memory.sentence.endswith(
         "4.00 GiB on the card. The card has enough: the program's own limit decided "
         "(torch.cuda.set_per_process_memory_fraction), or another process that took memory just then."
     )
@@ -219,7 +219,7 @@ def test_out_of_memory_by_the_programs_own_limit() -> None:
 def test_out_of_memory_with_less_than_a_segment_left(request_mib: int, free_mib: int, segment: str) -> None:
     found = out_of_memory(request_mib * MIB, free_mib * MIB)
     assert found.out_of_memory is not None
-    assert found.out_of_memory["sentence"].endswith(
+    assert found.out_of_memory.sentence.endswith(
         f"PyTorch takes whole segments from the card, here of {segment} MiB: it is full."
     )
 
@@ -228,7 +228,7 @@ def test_out_of_memory_beside_another_streams_holes() -> None:
     rows = [(*row, 7) for row in halves(A)]
     found = out_of_memory(75 * MIB, 12 * MIB, *rows)
     assert found.out_of_memory is not None
-    assert found.out_of_memory["sentence"] == (
+    assert found.out_of_memory.sentence == (
         "The request that failed needs 75.00 MiB in one piece; nothing that could serve it lies free in PyTorch's "
         "segments, and 12.00 MiB on the card. Even in one piece that would be 63.00 MiB too little. Another 80.00 MiB "
         "lie free where it cannot go: other streams, memory pools and sizes have memory of their own."
@@ -238,7 +238,7 @@ def test_out_of_memory_beside_another_streams_holes() -> None:
 def test_the_last_of_several_errors() -> None:
     found = footprint(recording((OOM, 0, 1 * MIB), (OOM, 5, 2 * MIB), (SEGMENT_ALLOC, A, 2 * MIB)))
     assert found.out_of_memory is not None
-    assert (found.out_of_memory["event"], found.out_of_memory["requested_bytes"]) == (1, 2 * MIB)
+    assert (found.out_of_memory.event, found.out_of_memory.requested_bytes) == (1, 2 * MIB)
 
 
 class TestSegments:
@@ -280,7 +280,7 @@ class TestSegments:
             (B + 15 * MIB, 25, False),
             (C, 2, True),
         ]
-        assert [each.place.is_small for each in found.holes] == [False, False, True]
+        assert [each.block_pool.is_small for each in found.holes] == [False, False, True]
 
 
 class TestNumbers:

@@ -221,6 +221,20 @@ def test_dropped_events_are_told() -> None:
     )
 
 
+def test_nobody_is_told_to_record_a_rehearsal_otherwise() -> None:
+    rows = ((SEGMENT_ALLOC, A, 20 * MIB), (ALLOC, A, 2 * MIB))
+    dropped = dataclasses.replace(recording(*rows, starts_empty=False, dropped_events=12_345), source="rehearsal")
+    assert footprint(dropped).notes[0] == (
+        "12,345 events were dropped before the first that is left, as the record was full: the peak may lie before."
+    )
+    rows = ((FREE_REQUESTED, A, 4 * MIB), (FREE_COMPLETED, A, 4 * MIB), (ALLOC, A, 2 * MIB))
+    late = dataclasses.replace(recording(*rows, starts_empty=False), source="rehearsal")
+    assert footprint(late).notes[0] == (
+        "The recording began in the middle of the run, with 4.00 MiB allocated, such as the model's parameters, of "
+        "which only what its events and its end show is known."
+    )
+
+
 def test_events_that_do_not_reach_the_final_state_are_told() -> None:
     rows = ((SEGMENT_ALLOC, A, 20 * MIB), (ALLOC, A, 2 * MIB))
     found = footprint(recording(*rows, segments=STATE))

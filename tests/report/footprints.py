@@ -9,6 +9,7 @@ from math import prod
 
 from dryfit.analyse.footprint import (
     Cached,
+    FailedRequest,
     Footprint,
     Growth,
     LineBytes,
@@ -247,7 +248,18 @@ def gpt2(batch: int = 8, moved_by: int = 0) -> Footprint:
 
 def out_of_memory() -> Footprint:
     """The same program on a card that it does not fit."""
-    oom = {"event": 9001, "step": 2, "phase": "backward", "requested_bytes": 1572 * MIB, "free_bytes": 300 * MIB}
+    oom = FailedRequest(
+        event=9001,
+        step=2,
+        phase="backward",
+        requested_bytes=1572 * MIB,
+        free_bytes=300 * MIB,
+        allocated_bytes=22000 * MIB,
+        reserved_bytes=23500 * MIB,
+        holes_bytes=900 * MIB,
+        largest_hole_bytes=700 * MIB,
+        sentence="The request that failed needs 1.54 GiB in one piece.",
+    )
     return dataclasses.replace(gpt2(), out_of_memory=oom)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dryfit.analyse.footprint import Footprint, LineBytes, ModuleBytes, OwnerBytes, TensorBytes
 from dryfit.report.footprint import moment, name_of, peak_line, print_footprint, share_of
-from dryfit.report.places import place_of, source_of
+from dryfit.report.source_lines import place_of, source_of
 from dryfit.units import format_bytes
 
 from . import footprints

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dryfit.analyse.analysis import Analysis
+from dryfit.analyse.stack_facts import facts_of
 from dryfit.analyse.summary import footprint_of
 from dryfit.recording import model
 from dryfit.recording.replay import replay
@@ -23,7 +24,7 @@ def analysed(script: Script) -> Analysis:
     trace = recording.devices[0]
     of = replay(trace)
     attribution = attributed(recording, trace, of)
-    footprint = footprint_of(recording, trace, of, attribution)
+    footprint = footprint_of(recording, trace, of, attribution, facts_of(recording.stacks))
     return Analysis(recording=recording, trace=trace, replay=of, attribution=attribution, footprint=footprint)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dryfit.analyse.attribution import Attribution, attribute
 from dryfit.analyse.footprint import Footprint
-from dryfit.analyse.phases_from_stacks import marks_of
+from dryfit.analyse.phases_from_stacks import phases_from_stacks
+from dryfit.analyse.stack_facts import facts_of
 from dryfit.analyse.summary import footprint_of
 from dryfit.errors import UsageError
 from dryfit.recording.model import DeviceTrace, Recording
@@ -43,15 +44,16 @@ def analyse(recording: Recording, device: int | None = None) -> Analysis:
         UsageError: the recording has no such card, or none, or is damaged.
     """
     trace, replayed = _chosen(recording, device)
-    trace = dataclasses.replace(trace, marks=marks_of(recording, trace))
-    attribution = attribute(recording, trace, replayed)
+    facts = facts_of(recording.stacks)
+    trace = dataclasses.replace(trace, marks=trace.marks or phases_from_stacks(trace, facts))
+    attribution = attribute(recording, trace, replayed, facts)
     others = [each.device for each in recording.devices if each.device != trace.device]
     return Analysis(
         recording=recording,
         trace=trace,
         replay=replayed,
         attribution=attribution,
-        footprint=footprint_of(recording, trace, replayed, attribution, others),
+        footprint=footprint_of(recording, trace, replayed, attribution, facts, others),
     )
 
 

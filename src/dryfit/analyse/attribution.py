@@ -11,10 +11,9 @@ from dryfit.analyse.backward_places import place_backward
 from dryfit.analyse.lines import lines_of
 from dryfit.analyse.logits import logits_and_loss
 from dryfit.analyse.owners import GRADIENT, Evidence, owners_of
-from dryfit.analyse.phases_from_stacks import marks_of
 from dryfit.analyse.replaced_parameters import follow_replacements
 from dryfit.analyse.snapshot_owners import refine_by_stacks
-from dryfit.analyse.stack_facts import facts_of, modules_of
+from dryfit.analyse.stack_facts import modules_of
 from dryfit.analyse.stretches import stretches_of
 from dryfit.analyse.tensor_names import best_labels, parameter_of, shapes_by_modules, size_of, sizes_of_outputs
 from dryfit.recording.model import INPUT, OWNERS, PARAMETER, DeviceTrace, Label, Recording
@@ -40,24 +39,26 @@ class Attribution:
     tensor: dict[int, Label]
 
 
-def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attribution:
+def attribute(recording: Recording, trace: DeviceTrace, replay: Replay, facts: array[int]) -> Attribution:
     """Find the owner, module, line and tensor of every allocation of one card.
 
+    >>> from dryfit.analyse.stack_facts import facts_of
     >>> from dryfit.recording.model import Events
     >>> from dryfit.recording.replay import replay
     >>> from dryfit.recording.stacks import Stacks
-    >>> trace = DeviceTrace(device=0, events=Events())
-    >>> attribute(Recording(source="snapshot", devices=(trace,), stacks=Stacks()), trace, replay(trace)).modules
+    >>> stacks, trace = Stacks(), DeviceTrace(device=0, events=Events())
+    >>> recording = Recording(source="snapshot", devices=(trace,), stacks=stacks)
+    >>> attribute(recording, trace, replay(trace), facts_of(stacks)).modules
     ('',)
 
-    Every allocation has exactly one owner. `dryfit.analyse.owners` has the rules.
+    `trace` has the marks to go by, `facts` are `facts_of` the recording's stacks. Every allocation has exactly one
+    owner; `dryfit.analyse.owners` has the rules.
     """
     lifetimes, stacks = replay.lifetimes, recording.stacks
-    marks = marks_of(recording, trace)
     evidence = Evidence(
         lifetimes=lifetimes,
-        stretches=stretches_of(trace.events, marks),
-        facts=facts_of(stacks),
+        stretches=stretches_of(trace.events, trace.marks),
+        facts=facts,
         labels=best_labels(trace.labels),
         workspaces=_sizes_by_address(recording.workspaces),
         stack_of_event=trace.events.stack,
@@ -80,7 +81,7 @@ def attribute(recording: Recording, trace: DeviceTrace, replay: Replay) -> Attri
     tensors.update(copies)
     tensors.update(labelled)
 
-    flags = logits_and_loss(marks, module_of, evidence)
+    flags = logits_and_loss(trace.marks, module_of, evidence)
     place_backward(owners, module_of, line_of, lines, flags, made_at, freed_at, evidence)
     _place_labelled(labelled, module_of, modules, line_of)
     return Attribution(

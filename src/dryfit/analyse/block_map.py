@@ -11,8 +11,8 @@ from dryfit.recording.replay import Replay
 from dryfit.recording.rounding import SMALL_SEGMENT_BYTES
 
 
-class Place(NamedTuple):
-    """Where a request may go: blocks of another stream, pool, or of the pool for the other sizes do not serve it."""
+class BlockPool(NamedTuple):
+    """Where a request looks for a free block; those of other streams, memory pools and sizes are in other ones."""
 
     stream: int
     pool: int
@@ -24,7 +24,7 @@ class HeldSegment(NamedTuple):
 
     start: int
     end: int
-    place: Place
+    block_pool: BlockPool
     is_expandable: bool
 
 
@@ -33,7 +33,7 @@ class Hole(NamedTuple):
 
     address: int
     size: int
-    place: Place
+    block_pool: BlockPool
     is_whole: bool
     is_expandable: bool
 
@@ -75,11 +75,11 @@ def block_map(trace: DeviceTrace, replay: Replay, state: int, reserved_bytes: in
             if end <= segment.start:
                 continue
             if start > free:
-                holes.append(Hole(free, start - free, segment.place, False, segment.is_expandable))
+                holes.append(Hole(free, start - free, segment.block_pool, False, segment.is_expandable))
             free = max(free, end)
         if free < segment.end:
             is_whole = free == segment.start
-            holes.append(Hole(free, segment.end - free, segment.place, is_whole, segment.is_expandable))
+            holes.append(Hole(free, segment.end - free, segment.block_pool, is_whole, segment.is_expandable))
     known_bytes = sum(segment.end - segment.start for segment in segments)
     return BlockMap(segments=tuple(segments), holes=tuple(holes), is_whole_truth=known_bytes == reserved_bytes)
 
@@ -94,8 +94,8 @@ def segments_at(trace: DeviceTrace, state: int) -> list[HeldSegment]:
                 held.apply(trace, event, forward=True)
         return held.in_order()
     for segment in trace.segments:
-        place = Place(segment.stream, segment.pool, segment.is_small)
-        held.add(segment.address, segment.total_size, place, segment.is_expandable)
+        block_pool = BlockPool(segment.stream, segment.pool, segment.is_small)
+        held.add(segment.address, segment.total_size, block_pool, segment.is_expandable)
     for event in range(len(events) - 1, state, -1):
         if events.kind[event] in _SEGMENT_KINDS:
             held.apply(trace, event, forward=False)
@@ -118,21 +118,21 @@ class _Held:
         is_expandable = kind in (SEGMENT_MAP, SEGMENT_UNMAP)
         if (kind in (SEGMENT_ALLOC, SEGMENT_MAP)) == forward:
             # Small requests make segments of 2 MiB and map so much at a time; nothing else does.
-            place = Place(events.stream[event], events.pool[event], size == SMALL_SEGMENT_BYTES)
-            self.add(address, size, place, is_expandable)
+            block_pool = BlockPool(events.stream[event], events.pool[event], size == SMALL_SEGMENT_BYTES)
+            self.add(address, size, block_pool, is_expandable)
         elif is_expandable:
             self._unmap(address, address + size)
         else:
             self._segments.pop(address, None)
 
-    def add(self, address: int, size: int, place: Place, is_expandable: bool) -> None:
-        new = HeldSegment(address, address + size, place, is_expandable)
+    def add(self, address: int, size: int, block_pool: BlockPool, is_expandable: bool) -> None:
+        new = HeldSegment(address, address + size, block_pool, is_expandable)
         if not is_expandable:
             self._segments[address] = new
             return
         self._unmap(new.start, new.end)
         at = bisect_left(self._mapped, new)
-        # The neighbour's place counts: a range that comes back may be of any size.
+        # The neighbour's pool counts: a range that comes back may be of any size.
         if at < len(self._mapped) and _touch(new, self._mapped[at]):
             new = self._mapped.pop(at)._replace(start=new.start)
         if at and _touch(self._mapped[at - 1], new):
@@ -156,4 +156,4 @@ class _Held:
 
 
 def _touch(first: HeldSegment, second: HeldSegment) -> bool:
-    return first.end == second.start and first.place[:2] == second.place[:2]
+    return first.end == second.start and first.block_pool[:2] == second.block_pool[:2]

@@ -12,11 +12,9 @@ from dryfit.analyse.footprint import Footprint, LineBytes, ModuleBytes, OwnerCha
 from dryfit.analyse.holdings import changes
 from dryfit.analyse.plain import to_plain
 from dryfit.analyse.same_lines import Place, matched_lines
-from dryfit.recording.model import ACTIVATION, INPUT, REMAINDER, TEMPORARY
+from dryfit.recording.model import MADE_OF_A_BATCH, REMAINDER
 
 SCHEMA_VERSION = 1
-
-_OF_A_BATCH = (INPUT, ACTIVATION, TEMPORARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +304,7 @@ def _batch_sizes(
     weights: Counter[tuple[int, int]] = Counter()
     for key in before.keys() & after.keys():
         old, new = before[key][0], after[key][0]
-        if old.owner not in _OF_A_BATCH or not old.shape or not new.shape:
+        if old.owner not in MADE_OF_A_BATCH or not old.shape or not new.shape:
             continue
         if len(old.shape) == len(new.shape) and old.shape[1:] == new.shape[1:] and old.shape[0] and new.shape[0]:
             weights[old.shape[0], new.shape[0]] += sum(tensor.size_bytes for tensor in before[key])

@@ -10,6 +10,9 @@ from dryfit.errors import UsageError
 
 SCHEMA_VERSION = 1
 
+BEFORE_THE_RECORDING = "before the recording"
+"""`TensorBytes.begin` of what was there when the recording began; any other is a step and phase, or ""."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerBytes:
@@ -54,7 +57,7 @@ class LineBytes:
 class TensorBytes:
     """One allocation alive at the peak; `size_bytes` is its whole block. `index` is its place in `Replay.lifetimes`.
 
-    `begin` and `end` say when it was made and freed: "step 2, forward"; "before the recording"; "" if never, or if no
+    `begin` and `end` say when it was made and freed: "step 2, forward"; `BEFORE_THE_RECORDING`; "" if never, or if no
     steps are known.
     """
 
@@ -148,6 +151,27 @@ class Cached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRequest:
+    """A request that PyTorch ended with an out-of-memory error, after it gave back what it could.
+
+    `requested_bytes` is rounded as the allocator rounds it, `free_bytes` is what the card had free. Of `holes_bytes`,
+    the free blocks that could have served it, the largest has `largest_hole_bytes`. `sentence` says whether memory was
+    too little or in pieces.
+    """
+
+    event: int
+    step: int
+    phase: str
+    requested_bytes: int
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    holes_bytes: int
+    largest_hole_bytes: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
     """One of the numbers people compare, and why it differs from the one above it."""
 
@@ -177,8 +201,7 @@ class Footprint:
 
     `modules`, `lines` and `tensors` belong to the whole run's peak; of lines and tensors there are the heaviest.
     `first_against_steady` compares the peaks of the first and of the last whole step.
-    `out_of_memory` is None or {"event", "step", "phase", "requested_bytes", "free_bytes", "allocated_bytes",
-    "reserved_bytes", "holes_bytes", "largest_hole_bytes", "sentence"} of the last such error.
+    `out_of_memory` is of the last such error.
     """
 
     source: str
@@ -194,7 +217,7 @@ class Footprint:
     growth: Growth | None
     cached: Cached
     numbers: tuple[Number, ...]
-    out_of_memory: dict[str, Any] | None
+    out_of_memory: FailedRequest | None
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 

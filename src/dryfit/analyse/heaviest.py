@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 from dryfit.analyse.attribution import Attribution
-from dryfit.analyse.footprint import LineBytes, TensorBytes
+from dryfit.analyse.footprint import BEFORE_THE_RECORDING, LineBytes, TensorBytes
 from dryfit.analyse.holdings import Ledger
 from dryfit.analyse.module_tree import owner_bytes, totals_by
 from dryfit.analyse.timeline import BEFORE_EVENTS, Timeline
@@ -61,6 +61,6 @@ def _tensor(index: int, lifetimes: Lifetimes, attribution: Attribution, timeline
         module=attribution.modules[attribution.module[index]],
         file=file,
         line=line,
-        begin="before the recording" if begin == BEFORE_EVENTS else timeline.words(begin),
+        begin=BEFORE_THE_RECORDING if begin == BEFORE_EVENTS else timeline.words(begin),
         end=timeline.words(end) if end < timeline.event_count else "",
     )

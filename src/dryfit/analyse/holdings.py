@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dryfit.analyse.attribution import Attribution
 from dryfit.analyse.footprint import OwnerBytes, OwnerChange
 from dryfit.analyse.timeline import BEFORE_EVENTS, Timeline
-from dryfit.recording.model import ACTIVATION, INPUT, OWNERS, REMAINDER, TEMPORARY, UNKNOWN, WORKSPACE
+from dryfit.recording.model import MADE_OF_A_BATCH, OWNERS, REMAINDER, TEMPORARY, UNKNOWN, WORKSPACE
 from dryfit.recording.replay import Lifetimes
 from dryfit.recording.rounding import SMALLEST_BLOCK_BYTES
 
@@ -83,8 +83,8 @@ def _grows(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline) -
 
     A workspace that outlives its step, as cuBLAS's does, is of a fixed size; one of a call, as cuDNN's, is not.
     """
-    always = [owner in (INPUT, ACTIVATION) for owner in OWNERS]
-    of_a_batch = [owner in (TEMPORARY, WORKSPACE, UNKNOWN) for owner in OWNERS]
+    by_phase = [owner in (TEMPORARY, WORKSPACE, UNKNOWN) for owner in OWNERS]
+    always = [owner in MADE_OF_A_BATCH and owner != TEMPORARY for owner in OWNERS]
     workspace = OWNERS.index(WORKSPACE)
     worked_on_a_batch = timeline.is_of_a_batch()
     end = lifetimes.end
@@ -92,7 +92,7 @@ def _grows(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline) -
     for index, (owner, begin) in enumerate(zip(attribution.owner, lifetimes.begin, strict=True)):
         if always[owner]:
             flags[index] = 1
-        elif of_a_batch[owner] and begin != BEFORE_EVENTS and worked_on_a_batch[begin]:
+        elif by_phase[owner] and begin != BEFORE_EVENTS and worked_on_a_batch[begin]:
             flags[index] = owner != workspace or (
                 end[index] < timeline.event_count and timeline.at(begin)[0] == timeline.at(end[index])[0]
             )

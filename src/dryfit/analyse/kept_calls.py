@@ -13,7 +13,6 @@ from dryfit.analyse.stretches import Stretches, stretches_of
 from dryfit.places import as_seen_from_here
 from dryfit.recording.model import ACTIVATION, INPUT, OWNERS, TEMPORARY, UNKNOWN, DeviceTrace
 from dryfit.recording.replay import Lifetimes
-from dryfit.recording.stacks import Stacks
 from dryfit.units import format_bytes
 
 _KEPT = {OWNERS.index(owner) for owner in (INPUT, ACTIVATION, TEMPORARY, UNKNOWN)}
@@ -23,7 +22,7 @@ _LITTLE = 0.05
 
 def kept_of_calls(
     trace: DeviceTrace,
-    stacks: Stacks,
+    bits_of: array[int],
     alive: Sequence[int],
     lifetimes: Lifetimes,
     attribution: Attribution,
@@ -31,7 +30,8 @@ def kept_of_calls(
 ) -> str:
     """A sentence on what one line made in at least three calls of a model in one pass, all of it there; "" if little.
 
-    `alive` are the allocations at the peak. Steps that each leave something behind are `growth`, this is within a step.
+    `bits_of` are each stack's facts, `alive` the allocations at the peak. Steps that each leave something behind are
+    `growth`, this is within a step.
     """
     stretches = stretches_of(trace.events, trace.marks)
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -41,7 +41,7 @@ def kept_of_calls(
     candidates = {key: found for key, found in alike.items() if len(found) >= _FEWEST_CALLS}
     if not candidates:
         return ""
-    call_of = _calls(trace, facts.facts_of(stacks), stretches, {place for place, _ in candidates})
+    call_of = _calls(trace, bits_of, stretches, {place for place, _ in candidates})
     kept_bytes = most_calls = 0
     by_line: dict[int, int] = defaultdict(int)
     for indexes in candidates.values():

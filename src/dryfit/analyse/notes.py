@@ -16,10 +16,19 @@ _LINES = 2
 
 
 def notes_on(
-    trace: DeviceTrace, replay: Replay, peak: Peak, lines: Sequence[LineBytes], other_devices: Sequence[int]
+    source: str,
+    trace: DeviceTrace,
+    replay: Replay,
+    peak: Peak,
+    lines: Sequence[LineBytes],
+    other_devices: Sequence[int],
 ) -> tuple[str, ...]:
-    """Everything about the record that a person should know beside the figures."""
+    """Everything about the record that a person should know beside the figures.
+
+    How to record more is said of a snapshot only: of a rehearsal nobody but dryfit decides it.
+    """
     notes = []
+    is_snapshot = source == "snapshot"
     if other_devices:
         others = ", ".join(map(str, other_devices))
         notes.append(
@@ -33,7 +42,7 @@ def notes_on(
     elif trace.dropped_events:
         notes.append(
             f"{trace.dropped_events:,} events were dropped before the first that is left, as the record was full: "
-            "the peak may lie before; record with a larger max_entries."
+            f"the peak may lie before{'; record with a larger max_entries' if is_snapshot else ''}."
         )
     elif (
         not trace.starts_empty
@@ -45,11 +54,11 @@ def notes_on(
     ):
         # PyTorch keeps what it took from the card, so memory was never higher than what it had by then.
         earlier = ", and the run's peak may lie before" if replay.before_reserved_bytes > peak.allocated_bytes else ""
+        advice = "; call torch.cuda.memory._record_memory_history() before the model is made to know all"
         notes.append(
             f"The recording began in the middle of the run, with {format_bytes(replay.before_allocated_bytes)} "
             "allocated, such as the model's parameters, of which only what its events and its end show is "
-            f"known{earlier}; call "
-            "torch.cuda.memory._record_memory_history() before the model is made to know all."
+            f"known{earlier}{advice if is_snapshot else ''}."
         )
     if replay.end_error_bytes:
         notes.append(

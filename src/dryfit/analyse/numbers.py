@@ -7,7 +7,7 @@ from typing import Any
 
 from dryfit.analyse.block_map import BlockMap
 from dryfit.analyse.footprint import Number, Peak
-from dryfit.cards import all_cards
+from dryfit.cards import outside_bytes_of_any
 from dryfit.recording.model import REMAINDER
 from dryfit.recording.rounding import SMALLEST_BLOCK_BYTES
 from dryfit.units import format_bytes
@@ -93,8 +93,7 @@ def _on_the_card(peak_reserved_bytes: int, about: Mapping[str, Any]) -> Number:
             f"its kernels and libraries on {card.get('name', 'the card')}; NCCL's buffers come on top. {decides}"
         )
         return Number(name="nvidia-smi", size_bytes=taken_bytes + outside_bytes, why=why)
-    of_all = sorted(each.outside_bytes for each in all_cards())
-    least, middle, most = of_all[0], of_all[len(of_all) // 2], of_all[-1]
+    least, middle, most = outside_bytes_of_any()
     why = (
         f"{past}About {format_bytes(middle)} outside PyTorch's allocator: the CUDA context, its kernels and libraries. "
         f"The card is not known; {format_bytes(least)} to {format_bytes(most)} are expected on those of dryfit's "

@@ -24,9 +24,8 @@ from dryfit.recording.model import (
     DeviceTrace,
     Events,
     Mark,
-    Recording,
 )
-from dryfit.recording.stacks import EMPTY, Stacks
+from dryfit.recording.stacks import EMPTY
 
 # A forward pass that keeps no more than this part of what it allocates at any time saves nothing for a backward pass.
 _KEPT_WITHOUT_GRADIENTS = 0.1
@@ -40,32 +39,28 @@ class _Run(NamedTuple):
     phase: str
 
 
-def marks_of(recording: Recording, trace: DeviceTrace) -> tuple[Mark, ...]:
-    """The marks that a rehearsal made, or those that the stacks of a snapshot tell."""
-    return trace.marks or phases_from_stacks(trace, recording.stacks)
-
-
-def phases_from_stacks(trace: DeviceTrace, stacks: Stacks) -> tuple[Mark, ...]:
+def phases_from_stacks(trace: DeviceTrace, bits_of: array[int]) -> tuple[Mark, ...]:
     """What phase the program was in, told by who allocated and freed; none where the stacks tell nothing.
 
-    >>> from dryfit.recording.stacks import Frame
+    >>> from dryfit.recording.stacks import Frame, Stacks
     >>> events, stacks = Events(), Stacks()
     >>> for file, name in (("train.py", "main"), ("net.py", "forward"), ("torch/optim/adam.py", "step")):
     ...     events.kind.append(ALLOC)
     ...     events.address.append(512 * len(events))
     ...     events.stack.append(stacks.add([Frame(file, name, 1)]))
-    >>> [(mark.step, mark.phase) for mark in phases_from_stacks(DeviceTrace(device=0, events=events), stacks)]
+    >>> trace = DeviceTrace(device=0, events=events)
+    >>> [(mark.step, mark.phase) for mark in phases_from_stacks(trace, facts.facts_of(stacks))]
     [(0, 'setup'), (1, 'forward'), (1, 'optimizer step')]
 
-    Steps are counted by the optimizer's runs (or those of `zero_grad`, where it allocates nothing). Loss, data and the
-    rest between are told by what comes before and after; between two forward passes, data is what is made where data
-    was made before.
+    `bits_of` are each stack's facts. Steps are counted by the optimizer's runs (or those of `zero_grad`, where it
+    allocates nothing). Loss, data and the rest between are told by what comes before and after; between two forward
+    passes, data is what is made where data was made before.
     """
-    runs = _runs(trace.events, stacks)
+    runs = _runs(trace.events, bits_of)
     if not any(run.phase for run in runs):
         return ()
     runs = _named(runs, trace.events)
-    runs = _evaluations(runs, trace.events, facts.facts_of(stacks))
+    runs = _evaluations(runs, trace.events, bits_of)
     return _counted(runs)
 
 
@@ -87,9 +82,8 @@ def _phase_of(bits: int, empty_is_backward: bool) -> str:
     return ""
 
 
-def _runs(events: Events, stacks: Stacks) -> list[_Run]:
+def _runs(events: Events, bits_of: array[int]) -> list[_Run]:
     """Stretches of events of one phase, from what allocates, and from frees by what frees a lot."""
-    bits_of = facts.facts_of(stacks)
     # Where frames of C++ were recorded, autograd's engine is among them; else its threads have no frames at all.
     bare = any(bits & facts.IN_MODULE for bits in bits_of) and not any(
         bits & facts.IN_ENGINE and not bits & facts.HAS_PYTHON for bits in bits_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dryfit.analyse.block_map import Hole, Place
+from dryfit.analyse.block_map import BlockPool, Hole
 from dryfit.recording.rounding import SMALL_POOL_BYTES, SMALL_SEGMENT_BYTES
 from dryfit.units import MIB, format_bytes
 
@@ -42,19 +42,19 @@ class Pieces:
 def pieces_for(request_bytes: int, stream: int, pool: int, holes: Iterable[Hole]) -> Pieces:
     """The free blocks of the stream, pool and size class that a request belongs to.
 
-    >>> place = Place(stream=0, pool=0, is_small=False)
-    >>> holes = [Hole(address, 30 * MIB, place, is_whole=False, is_expandable=False) for address in (0, 1 << 30)]
+    >>> block_pool = BlockPool(stream=0, pool=0, is_small=False)
+    >>> holes = [Hole(address, 30 * MIB, block_pool, is_whole=False, is_expandable=False) for address in (0, 1 << 30)]
     >>> pieces_for(40 * MIB, 0, 0, holes).are_too_small
     True
     """
-    place = Place(stream, pool, request_bytes <= SMALL_POOL_BYTES)
+    block_pool = BlockPool(stream, pool, request_bytes <= SMALL_POOL_BYTES)
     holes = list(holes)
-    fitting = [hole for hole in holes if hole.place == place]
+    fitting = [hole for hole in holes if hole.block_pool == block_pool]
     return Pieces(
         request_bytes=request_bytes,
         total_bytes=sum(hole.size for hole in fitting),
         largest_bytes=max((hole.size for hole in fitting), default=0),
-        elsewhere_bytes=sum(hole.size for hole in holes if hole.place != place),
+        elsewhere_bytes=sum(hole.size for hole in holes if hole.block_pool != block_pool),
         returnable_bytes=sum(hole.size for hole in holes if hole.is_whole),
         # A hole that begins within a page loses up to a page at its two ends together.
         pageable_bytes=sum(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from dryfit.analyse.attribution import Attribution
@@ -30,9 +31,13 @@ def footprint_of(
     trace: DeviceTrace,
     replay: Replay,
     attribution: Attribution,
+    facts: array[int],
     other_devices: Sequence[int] = (),
 ) -> Footprint:
-    """Sum up one card; `trace` has the marks to go by, be they the recording's or found from its stacks."""
+    """Sum up one card; `trace` has the marks to go by, be they the recording's or found from its stacks.
+
+    `facts` are `facts_of` the recording's stacks, `other_devices` those that the recording has too.
+    """
     lifetimes = replay.lifetimes
     timeline, levels = Timeline(trace.marks, len(trace.events)), Levels(replay)
     ledger = ledger_of(lifetimes, attribution, timeline)
@@ -45,7 +50,7 @@ def footprint_of(
     lines = heaviest_lines(alive, attribution, ledger)
     advice = (
         temporaries_of_foreach(recording.stacks, alive, lifetimes, attribution, ledger),
-        kept_of_calls(trace, recording.stacks, alive, lifetimes, attribution, ledger),
+        kept_of_calls(trace, facts, alive, lifetimes, attribution, ledger),
     )
     out_of_memory = last_out_of_memory(trace, replay, levels, timeline)
     return Footprint(
@@ -65,7 +70,7 @@ def footprint_of(
             replay,
             levels,
             ledger.largest_request_bytes,
-            out_of_memory["sentence"] if out_of_memory else "",
+            out_of_memory.sentence if out_of_memory else "",
         ),
         numbers=reconciled(
             peak,
@@ -75,7 +80,7 @@ def footprint_of(
             recording.about,
         ),
         out_of_memory=out_of_memory,
-        notes=(*filter(None, advice), *notes_on(trace, replay, peak, lines, other_devices)),
+        notes=(*filter(None, advice), *notes_on(recording.source, trace, replay, peak, lines, other_devices)),
     )
 
 

@@ -5,7 +5,7 @@ True
 """
 
 from dryfit.cards.card import Card, card_from_dict
-from dryfit.cards.catalogue import all_cards, unlimited_card
+from dryfit.cards.catalogue import all_cards, outside_bytes_of_any, unlimited_card
 from dryfit.cards.fit import CardsByFit, Fit, cards_that_fit, how_it_fits
 from dryfit.cards.names import find_card, namesakes
 
@@ -19,5 +19,6 @@ __all__ = [
     "find_card",
     "how_it_fits",
     "namesakes",
+    "outside_bytes_of_any",
     "unlimited_card",
 ]

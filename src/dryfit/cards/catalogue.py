@@ -40,6 +40,20 @@ def ambiguous_names() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(keys) for name, keys in _tables()["ambiguous"].items()}
 
 
+@cache
+def outside_bytes_of_any() -> tuple[int, int, int]:
+    """Expect this much memory outside PyTorch's allocator where the card is not known: the least, median and most.
+
+    >>> least, median, most = outside_bytes_of_any()
+    >>> least < median < most
+    True
+
+    Those of the catalogue's cards, for one process on one card, in bytes.
+    """
+    of_all = sorted(card.outside_bytes for card in all_cards())
+    return of_all[0], of_all[len(of_all) // 2], of_all[-1]
+
+
 def architecture_of(sm: int) -> str | None:
     """Name the architecture of a compute capability; None where the catalogue does not know it.
 

@@ -54,6 +54,8 @@ OWNERS = (
     UNKNOWN,
 )
 """In the order every report shows them. `REMAINDER` is what is left over in blocks that the allocator did not split."""
+MADE_OF_A_BATCH = (INPUT, ACTIVATION, TEMPORARY)
+"""What a batch of another size makes of another size; of temporaries, those of the phases that work on a batch."""
 
 # Phases of a step. A rehearsal marks them; see `rehearse.inside.phases`.
 SETUP, DATA, FORWARD, LOSS, EVALUATION, BACKWARD = "setup", "data", "forward", "loss", "evaluation", "backward"

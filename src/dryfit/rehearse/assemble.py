@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dryfit
-from dryfit.cards import Card, all_cards, cards_that_fit
+from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
 from dryfit.recording.model import Recording
 from dryfit.rehearse import endings, growth, unknowns
 from dryfit.rehearse.events import ENOUGH, Event
@@ -151,11 +151,11 @@ def _total_range(used_bytes: int, processes: int, card: Card, *, card_was_named:
     if not used_bytes:
         return {"low": 0, "expected": 0, "high": 0}
     if card_was_named:
-        outside = [card.outside_bytes + sign * card.outside_margin_bytes for sign in (-1, 0, 1)]
+        middle, margin = card.outside_bytes, card.outside_margin_bytes
+        outside = max(0, middle - margin), middle, middle + margin
     else:
-        of_all = sorted(each.outside_bytes for each in all_cards())
-        outside = [of_all[0], of_all[len(of_all) // 2], of_all[-1]]
-    low, expected, high = (used_bytes + processes * max(each, 0) for each in outside)
+        outside = outside_bytes_of_any()
+    low, expected, high = (used_bytes + processes * each for each in outside)
     return {"low": low, "expected": expected, "high": high}
 
 

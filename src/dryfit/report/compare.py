@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.analyse.compare import Batch, Comparison, LineChange, ModuleChange, Side, TensorChange
-from dryfit.recording.model import ACTIVATION, INPUT, REMAINDER, TEMPORARY
+from dryfit.recording.model import MADE_OF_A_BATCH, REMAINDER
 from dryfit.report.alike import same_in_each
 from dryfit.report.footprint import OUTSIDE_MODULES, moment
-from dryfit.report.places import place_of, source_of
+from dryfit.report.source_lines import place_of, source_of
 from dryfit.report.terminal import open_console, sentence, table
 from dryfit.units import format_bytes
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 8
-_FOLLOW_THE_BATCH = (INPUT, ACTIVATION, TEMPORARY, REMAINDER)
 _FIRST, _SECOND = "A", "B"
 _SIZES = (_FIRST, _SECOND, "change", "tensor in A", "in B")
 
@@ -75,7 +74,7 @@ def batch_lines(comparison: Comparison, batch: Batch) -> list[str]:
     others = [
         change.owner
         for change in comparison.owners
-        if change.after_bytes != change.before_bytes and change.owner not in _FOLLOW_THE_BATCH
+        if change.after_bytes != change.before_bytes and change.owner not in (*MADE_OF_A_BATCH, REMAINDER)
     ]
     if others:
         lines.append(f"Not of the batch by its kind, and changed too: {', '.join(others)}.")

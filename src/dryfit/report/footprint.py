@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from dryfit.analyse.footprint import Footprint, OwnerBytes, OwnerChange, Peak, StepFootprint, TensorBytes
+from dryfit.analyse.footprint import (
+    BEFORE_THE_RECORDING,
+    FailedRequest,
+    Footprint,
+    OwnerBytes,
+    OwnerChange,
+    Peak,
+    StepFootprint,
+    TensorBytes,
+)
 from dryfit.recording.model import (
     ACTIVATION,
     AUTOCAST_COPY,
@@ -22,7 +31,7 @@ from dryfit.recording.model import (
     WORKSPACE,
 )
 from dryfit.report.alike import module_rows, same_in_each, tensors_alike
-from dryfit.report.places import place_of, source_of
+from dryfit.report.source_lines import place_of, source_of
 from dryfit.report.terminal import bar, open_console, sentence, table
 from dryfit.units import format_bytes
 
@@ -85,11 +94,11 @@ def peak_line(footprint: Footprint) -> str:
     return f"PEAK {format_bytes(peak.allocated_bytes)} allocated by tensors{where}; PyTorch held {reserved}{of_card}"
 
 
-def out_of_memory_line(oom: Mapping[str, Any]) -> str:
+def out_of_memory_line(oom: FailedRequest) -> str:
     """What was asked for when nothing was left, in one line."""
-    when = moment(oom.get("step") or 0, oom.get("phase") or "")
+    when = moment(oom.step, oom.phase)
     where = f" in {when}" if when else ""
-    asked, free = format_bytes(oom["requested_bytes"]), format_bytes(oom["free_bytes"])
+    asked, free = format_bytes(oom.requested_bytes), format_bytes(oom.free_bytes)
     return f"OUT OF MEMORY{where}: {asked} asked for, {free} free on the card"
 
 
@@ -211,7 +220,7 @@ def _life(tensor: TensorBytes) -> str:
         return f"within {tensor.begin}"
     if tensor.begin and tensor.end:
         return f"{tensor.begin} to {tensor.end}"
-    return f"since {tensor.begin}" if tensor.begin.startswith(("step", SETUP)) else tensor.begin
+    return tensor.begin if tensor.begin in ("", BEFORE_THE_RECORDING) else f"since {tensor.begin}"
 
 
 def name_of(group: Sequence[TensorBytes]) -> str:

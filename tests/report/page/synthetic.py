@@ -15,6 +15,7 @@ from math import ceil
 
 from dryfit.analyse.analysis import Analysis
 from dryfit.analyse.attribution import Attribution
+from dryfit.analyse.stack_facts import facts_of
 from dryfit.analyse.summary import footprint_of
 from dryfit.recording import model
 from dryfit.recording.model import DeviceTrace, Events, Label, Mark, ModuleOutput, Recording
@@ -221,7 +222,7 @@ class _Run:
         )
         return Analysis(
             recording=recording, trace=trace, replay=replayed, attribution=attribution,
-            footprint=footprint_of(recording, trace, replayed, attribution),
+            footprint=footprint_of(recording, trace, replayed, attribution, facts_of(recording.stacks)),
         )  # fmt: skip
 
 

@@ -177,6 +177,7 @@ def test_what_is_not_known_is_not_said_to_be_nothing(run: Analysis) -> None:
 def test_a_recording_without_an_event_has_a_page() -> None:
     empty = training(0, layers=1, micro_batches=1)
     trace = dataclasses.replace(empty.trace, events=Events(), marks=(), labels=())
+    from dryfit.analyse.stack_facts import facts_of
     from dryfit.analyse.summary import footprint_of
     from dryfit.recording.replay import replay
 
@@ -185,7 +186,7 @@ def test_a_recording_without_an_event_has_a_page() -> None:
         empty.attribution, owner=empty.attribution.owner[:0], module=empty.attribution.module[:0],
         line=empty.attribution.line[:0], is_logits_or_loss=bytearray(), tensor={},
     )  # fmt: skip
-    footprint = footprint_of(empty.recording, trace, replayed, attribution)
+    footprint = footprint_of(empty.recording, trace, replayed, attribution, facts_of(empty.recording.stacks))
     nothing = Analysis(
         recording=empty.recording, trace=trace, replay=replayed, attribution=attribution, footprint=footprint
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from dryfit.recording.model import Recording
-from dryfit.report.places import within_package
+from dryfit.report.source_lines import within_package
 
 _MOST_CHARACTERS = 1000
 # Control characters but for the line's end and the tab, what turns the direction of text, and half characters.

@@ -10,7 +10,7 @@ from dryfit.analyse.footprint import Footprint, LineBytes, OwnerChange, StepFoot
 from dryfit.report.footprint import out_of_memory_line
 from dryfit.report.page.header import share
 from dryfit.report.page.markup import Html, bar, element, joined, owners_bar, size, swatch, table
-from dryfit.report.places import source_of
+from dryfit.report.source_lines import source_of
 from dryfit.report.text import describe_unknown
 from dryfit.units import format_bytes
 
@@ -284,7 +284,7 @@ def _out_of_memory(footprint: Footprint) -> Html | str:
     oom = footprint.out_of_memory
     if oom is None:
         return ""
-    return joined([element("p", out_of_memory_line(oom), class_="alarm"), element("p", oom.get("sentence") or "")])
+    return joined([element("p", out_of_memory_line(oom), class_="alarm"), element("p", oom.sentence)])
 
 
 def _notes(footprint: Footprint, result: Result | None) -> Html | str:
