@@ -250,6 +250,125 @@ def test_a_program_that_records_from_the_start_does_not_set_the_clock(rehearse: 
     assert trace.events.time_us[-1] < 60_000_000
 
 
+STRANGE = """
+    import functools, inspect, torch
+    from torch import nn
+    from torch.overrides import TorchFunctionMode
+
+    class Strange(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64, 64, device="cuda"))
+            self.list = [self.weight]
+            self.list += [self.list] * 4000
+            self.kept = [torch.zeros(3000, device="cuda")]
+
+        @property
+        def broken(self):
+            raise RuntimeError("a property was read")
+
+        def __getattr__(self, name):
+            if name.startswith("_is"):
+                raise RuntimeError("asked for " + name)
+            return super().__getattr__(name)
+
+        def named_modules(self, *args, **kwargs):
+            raise RuntimeError("named_modules was called")
+
+        parameters = named_parameters = named_modules
+
+        def forward(self, x):
+            return nn.ReLU()(x) @ self.weight
+
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise ValueError("as the program meant it")
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shared = self.again = nn.Linear(64, 64)
+            self.strange, self.fails = Strange(), Fails()
+            self.table = nn.Embedding(500, 64, sparse=True)
+
+        def forward(self, x):
+            try:
+                self.fails(x)
+            except ValueError:
+                pass
+            x = self.strange(self.again(self.shared(x)))
+            return x + self.table(torch.zeros(len(x), dtype=torch.long, device="cuda"))
+
+    class Custom(torch.optim.Optimizer):
+        def __init__(self, parameters, state):
+            super().__init__(parameters, {})
+            self.state = state
+
+        def step(self):
+            pass
+
+    class Partial(Custom):
+        step = functools.partialmethod(Custom.step)
+
+    model = Model().cuda()
+    weights = [*model.shared.parameters(), model.strange.weight, model.table.weight]
+    alone = nn.Parameter(torch.zeros(5000, device="cuda"))
+    optimizers = [
+        torch.optim.SGD([*weights[:3], alone], lr=0.1, momentum=0.9),
+        Custom(weights, [torch.zeros(6000, device="cuda")]),
+        Custom(weights, {"of all": torch.zeros(7000, device="cuda")}),
+        Partial(weights, {}),
+    ]
+    for _ in range(3):
+        loss = nn.MSELoss()(model(torch.ones(8, 64, device="cuda")), torch.zeros(8, 64, device="cuda")) + alone.sum()
+        loss.backward()
+        torch.cuda.reset_accumulated_memory_stats()
+        for optimizer in optimizers:
+            optimizer.step()
+        optimizers[0].zero_grad()
+        model.table.zero_grad()
+    print("signature", inspect.signature(model.__call__), [name for name in vars(model) if "dryfit" in name])
+
+    seen = []
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+    with Mode():
+        model.shared(torch.ones(2, 64, device="cuda"))
+    print("seen", seen)
+
+    lazy = torch._lazy_clone(torch.ones(8, 64, device="cuda"))
+    model.shared(lazy)
+    print("still lazy", torch._C._is_cow_tensor(lazy))
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    model.shared.half()
+    model.fails(lazy)
+"""
+
+
+def test_strange_programs_meet_nothing_of_the_recorder(rehearse: Any, project: Path) -> None:
+    done = rehearse(STRANGE, options=("--record", "run.dryfit", "--steps", "all"))
+    assert "signature (*args, **kwargs) []" in done.stderr
+    assert "seen ['ones', 'linear']" in done.stderr
+    assert "still lazy True" in done.stderr
+    assert done.stderr.count("module_calls.py") == 1  # of the traceback, the outermost call
+    where = STRANGE.splitlines().index('            raise ValueError("as the program meant it")') + 1
+    assert f"as the program meant it (train.py:{where})" in done.stdout
+    assert "recording" not in " ".join(done.result["notes"])
+    labels = load(project / "run.dryfit").devices[0].labels
+    names: dict[str, set[str]] = {}
+    for label in labels:
+        names.setdefault(label.owner, set()).add(label.name)
+    of_the_model = {"shared.weight", "shared.bias", "strange.weight", "table.weight"}
+    assert names[model.PARAMETER] == {*of_the_model, "parameter 3"}
+    assert names[model.GRADIENT] == {*of_the_model, "parameter 3"}
+    assert names[model.BUFFER] == {"strange.kept"}
+    assert {"0 of state", "of all", "momentum_buffer of shared.weight"} <= names[model.OPTIMIZER_STATE]
+    sizes = {label.shape for label in labels if label.owner == model.OPTIMIZER_STATE}
+    assert {(6000,), (7000,), (5000,)} <= sizes
+
+
 def test_nothing_on_the_card_leaves_no_recording(rehearse: Any) -> None:
     done = rehearse("import torch\n", options=("--record", "run.dryfit"))
     assert done.code == 2

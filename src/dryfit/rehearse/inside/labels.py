@@ -87,8 +87,8 @@ class Labels:
 
     def _attributes(self, position: Position, path: str, of: Any) -> None:
         for key, value in _attributes_of(of):
-            found = ((joined(path, key), tensor) for _, tensor in tensors.tensors_in(value))
-            self._give(position, model.BUFFER, found)
+            found = [tensor for _, tensor in tensors.tensors_in(value) if self.names.parameter_name(tensor) is None]
+            self._give(position, model.BUFFER, ((joined(path, key), tensor) for tensor in found))
 
     def _give(self, position: Position, owner: str, found: Iterable[tuple[str, Any]]) -> None:
         give, the_same, on_card = self._fields.extend, self._shapes.setdefault, tensors.on_card
