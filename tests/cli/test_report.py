@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -92,6 +93,16 @@ def test_files_are_written_even_if_nobody_reads_the_text(recordings: Path) -> No
     command = f"{sys.executable} -m dryfit report --text -o footprint.json --perfetto o.json batch-2.dryfit | true"
     subprocess.run(["bash", "-c", command], check=True, cwd=recordings)
     assert Path("footprint.json").exists() and Path("o.json").exists()
+
+
+@pytest.mark.parametrize("words", [["batch-2.dryfit"], ["--json", "batch-2.dryfit"], ["batch-2.dryfit"] * 2])
+def test_a_reader_that_has_had_enough(words: list[str], recordings: Path) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "dryfit", "report", *words]
+    done = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(written)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_snapshot_that_was_written_is_reported_on_too(recordings: Path, capsys: Captured) -> None:

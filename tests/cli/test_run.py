@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dryfit import cli
+from dryfit.analyse import analyse
 from dryfit.errors import UsageError
 from dryfit.recording import model
 from dryfit.recording.file import load
@@ -39,6 +40,7 @@ def result_of(script: Script) -> Result:
         wall_seconds=1.0,
         exit_code=0,
         recording=script.recording(),
+        analysis=analyse(script.recording()),
     )
 
 
@@ -99,6 +101,40 @@ def test_every_file_that_could_not_be_written_is_named(
         "There is no recording to save as run.dryfit: PyTorch's allocator was not used. "
         "There is nothing to show in run.html: PyTorch's allocator was not used.\n"
     )
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_has_had_enough(options: list[str], found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    with os.fdopen(written, "w") as closed:
+        monkeypatch.setattr("sys.stdout", closed)
+        assert cli.main(["run", *options, "-o", "r.json", "train.py"]) == 141
+    assert Result.load("r.json").peak_reserved_bytes == 20 * MIB
+
+
+def test_a_page_of_what_we_could_not_analyse_costs_nothing_else(
+    found: Result, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = dataclasses.replace(found, analysis=None)
+    monkeypatch.setattr(launch, "rehearse", lambda *words, **options: failed)
+    assert cli.main(["run", "-o", "/dev/full", "--record", "run.dryfit", "--report", "run.html", "train.py"]) == 70
+    seen = capsys.readouterr()
+    assert seen.out.startswith("NEEDS 20.00 MiB")
+    assert seen.err.splitlines()[-1] == (
+        "dryfit: The result could not be saved as /dev/full: No space left on device; choose another path. "
+        "There is nothing to show in run.html: who owned the memory could not be found out. This is our fault; please "
+        "report it with the lines in the result's notes."
+    )
+    assert load("run.dryfit").devices and not Path("run.html").exists()
+
+
+def test_the_page_is_of_the_analysis_that_was_made(found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dryfit.analyse.analysis.replay", None)  # a second analysis would call it
+    found.save_report("run.html")
+    assert Path("run.html").stat().st_size > 10_000
+    assert "analysis" not in repr(found) and "analysis" not in found.to_dict()
+    assert dataclasses.replace(found, analysis=None) == found
 
 
 @pytest.mark.parametrize("option", ["-o", "--report", "--record"])

@@ -220,7 +220,7 @@ def test_many_unmappings_take_no_time() -> None:
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"The snapshot cannot be written to .*: is a directory; choose another path"):
+    with pytest.raises(UsageError, match=r"The snapshot could not be saved as .*: Is a directory; choose another path"):
         save_snapshot(from_snapshot(snapshot()), tmp_path)
 
 

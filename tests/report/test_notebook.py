@@ -55,6 +55,17 @@ def test_the_bar_is_filled_by_the_owners() -> None:
     assert widths == sorted(widths, reverse=True)
 
 
+def test_both_are_shown_as_a_cell_s_last_value() -> None:
+    assert footprints.gpt2()._repr_html_() == html(footprints.gpt2())
+    assert RESULT._repr_html_() == html(RESULT)
+
+
+def test_a_file_may_say_that_the_peak_is_nothing() -> None:
+    full = footprints.gpt2()
+    nothing = dataclasses.replace(full, peak=dataclasses.replace(full.peak, allocated_bytes=0))
+    assert "".join(parsed(html(nothing)).itertext()).startswith("PEAK 0 B allocated")
+
+
 def test_a_result_shows_its_verdict_and_the_footprint_if_it_has_one() -> None:
     words = "".join(parsed(html(RESULT)).itertext())
     assert words == "NEEDS 9.00 GiB reserved by PyTorch; fits on l4"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -220,6 +221,12 @@ class Footprint:
     out_of_memory: FailedRequest | None
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
+
+    def _repr_html_(self) -> str:
+        """The footprint in a notebook: the peak, and who owns it."""
+        # The room `report` reads footprints, and a footprint that is shown is the one step back.
+        shown: str = importlib.import_module("dryfit.report.notebook").html(self)
+        return shown
 
     def to_dict(self) -> dict[str, Any]:
         """The footprint as JSON's types; `from_dict` reads it back."""

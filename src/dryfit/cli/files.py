@@ -28,7 +28,10 @@ def check_places(places: Mapping[str, str | None], read: Iterable[str] = ()) -> 
         folder = path.absolute().parent
         if not folder.is_dir():
             raise UsageError(f"There is no folder to save {path} in; make it first, or name another.")
-        if not os.access(path if path.exists() else folder, os.W_OK):
+        # A file is replaced by a new one, which its folder has to allow; a device or a pipe is written to as it is.
+        is_stream = path.exists() and not path.is_file()
+        changed = [*([path] if path.exists() else []), *([] if is_stream else [folder])]
+        if not all(os.access(each, os.W_OK) for each in changed):
             raise UsageError(f"{option} may not write to {path}: it or its folder is read-only; name another place.")
         other = taken.setdefault(os.path.realpath(path), option)
         if other != option:
@@ -41,13 +44,9 @@ def check_places(places: Mapping[str, str | None], read: Iterable[str] = ()) -> 
 def write(place: str, write_to: Callable[[Path], object]) -> None:
     """Have a file written, and say so on stderr.
 
-    Raises:
-        UsageError: it cannot be written.
+    `write_to` raises what there is to say where it cannot be written.
     """
     path = Path(place)
-    try:
-        write_to(path)
-    except OSError as error:
-        raise UsageError(f"{place} could not be written: {error.strerror}; name another place.") from error
+    write_to(path)
     if sys.stderr is not None:  # print would take stdout instead
         print(f"Wrote {place} ({format_bytes(path.stat().st_size)})", file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
 from dryfit.errors import UsageError
+from dryfit.whole_files import whole_file
 
 if TYPE_CHECKING:
     from dryfit.analyse.analysis import Analysis
@@ -72,8 +73,8 @@ def _report(arguments: argparse.Namespace, as_text: bool) -> None:
     if arguments.perfetto is not None:
         from dryfit.report.perfetto import to_perfetto
 
-        trace = to_perfetto(analysis)
-        write(arguments.perfetto, lambda path: path.write_text(json.dumps(trace, separators=(",", ":"))))
+        trace = json.dumps(to_perfetto(analysis), separators=(",", ":"))
+        write(arguments.perfetto, lambda path: _save(trace, path, "trace"))
     _give_json(analysis.footprint.to_dict(), arguments)
     if as_text:
         from dryfit.report.footprint import print_footprint
@@ -105,6 +106,11 @@ def _give_json(values: dict[str, object], arguments: argparse.Namespace) -> None
         return
     text = json.dumps(values, indent=2)
     if arguments.output is not None:
-        write(arguments.output, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+        write(arguments.output, lambda path: _save(f"{text}\n", path, "report"))
     if arguments.json:
         print(text)
+
+
+def _save(text: str, path: Path, what: str) -> None:
+    with whole_file(path, what) as file:
+        file.write(text.encode("utf-8"))

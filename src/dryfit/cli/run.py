@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
-from dryfit.errors import UsageError
+from dryfit.errors import DryfitError, UsageError
 
 if TYPE_CHECKING:
     from dryfit.rehearse.result import Result
@@ -93,16 +93,17 @@ def run(arguments: argparse.Namespace) -> int:
 
         text.print_result(result)
     if problems:
-        raise UsageError(" ".join(problems))
+        worst = max(problems, key=lambda problem: problem.exit_code)
+        raise type(worst)(" ".join(map(str, problems)))
     return result.exit_code
 
 
-def _save(result: Result, arguments: argparse.Namespace) -> list[str]:
+def _save(result: Result, arguments: argparse.Namespace) -> list[DryfitError]:
     """Write the files that were asked for, and say which could not be: the others, and what is printed, still count.
 
     It is done before anything is printed, so that a closed pipe loses nothing.
     """
-    problems = []
+    problems: list[DryfitError] = []
     for place, write_to in (
         (arguments.output, result.save),
         (arguments.record, result.save_recording),
@@ -111,6 +112,6 @@ def _save(result: Result, arguments: argparse.Namespace) -> list[str]:
         if place is not None:
             try:
                 write(place, write_to)
-            except UsageError as error:
-                problems.append(str(error))
+            except DryfitError as error:
+                problems.append(error)
     return problems

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
-import os
 from array import array
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from dryfit.recording.model import (
 )
 from dryfit.recording.stacks import Frame, Stacks
 from dryfit.recording.tables import TableReader, TableWriter
+from dryfit.whole_files import whole_file
 
 __all__ = ["FIRST_BYTES", "is_recording", "load", "save"]
 
@@ -54,23 +53,12 @@ def save(recording: Recording, path: Path | str) -> None:
     Raises:
         UsageError: the place cannot be written, or something does not fit the format: it says what.
     """
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         header, columns = _columns_of(recording)
-        try:
-            with part.open("wb") as file:
-                write(file, header, columns)
-            part.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"The recording could not be saved as {path}: {error.strerror}; choose another path."
-        ) from error
     except OverflowError as error:
         raise UsageError(f"The recording could not be saved as {path}: a number is out of range ({error}).") from error
+    with whole_file(path, "recording") as file:
+        write(file, header, columns)
 
 
 def load(path: Path | str) -> Recording:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from dryfit.errors import UsageError
 from dryfit.recording.final_state import final_segments
 from dryfit.recording.model import (
     ALLOCATED,
@@ -22,6 +20,7 @@ from dryfit.recording.model import (
     Segment,
 )
 from dryfit.recording.stacks import EMPTY, Stacks
+from dryfit.whole_files import whole_file
 
 PICKLE_PROTOCOL = 4
 """The highest that PyTorch's viewer, https://pytorch.org/memory_viz, reads."""
@@ -66,14 +65,9 @@ def save_snapshot(recording: Recording, path: str | os.PathLike[str]) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    try:
-        with Path(path).open("wb") as file:
-            pickle.dump(to_snapshot(recording), file, protocol=PICKLE_PROTOCOL)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(
-            f"The snapshot cannot be written to {os.fspath(path)}: {reason}; choose another path."
-        ) from None
+    snapshot = to_snapshot(recording)
+    with whole_file(path, "snapshot") as file:
+        pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
 
 
 class _FramesOf:

@@ -47,7 +47,7 @@ def with_footprint(result: Result, observed: Observed) -> Result:
         for event in events
         if event["event"] == "unrecorded"
     ]
-    recording, footprint = observed.recordings.get(main["pid"]), None
+    recording, analysis = observed.recordings.get(main["pid"]), None
     if recording is not None:
         about = {
             "program": result.program,
@@ -58,11 +58,17 @@ def with_footprint(result: Result, observed: Observed) -> Result:
         }
         recording = dataclasses.replace(recording, about={**recording.about, **about})
         try:
-            footprint = analyse(recording).footprint
-            notes += _cut(recording, footprint, result)
+            analysis = analyse(recording)
+            notes += _cut(recording, analysis.footprint, result)
         except Exception:
             notes.append(_FAULT.format("", traceback.format_exc().rstrip()))
-    return dataclasses.replace(result, recording=recording, footprint=footprint, notes=[*result.notes, *notes])
+    return dataclasses.replace(
+        result,
+        recording=recording,
+        analysis=analysis,
+        footprint=analysis.footprint if analysis is not None else None,
+        notes=[*result.notes, *notes],
+    )
 
 
 def _cut(recording: Recording, footprint: Footprint, result: Result) -> list[str]:

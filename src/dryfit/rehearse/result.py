@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dryfit.analyse import Footprint, analyse
-from dryfit.errors import UsageError
+from dryfit.analyse import Analysis, Footprint
+from dryfit.errors import DryfitError, UsageError
 from dryfit.recording import file
 from dryfit.recording.model import Recording
+from dryfit.whole_files import whole_file
 
 SCHEMA_VERSION = 1
 _Value = TypeVar("_Value")
@@ -99,8 +100,8 @@ class Result:
     `peak_allocated_bytes` is what tensors held, `peak_reserved_bytes` what PyTorch held from the card,
     `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
     allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
-    `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and is
-    not saved with the result.
+    `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
+    `analysis` all that was found out from it. These two are not saved with the result.
     """
 
     verdict: str
@@ -129,12 +130,13 @@ class Result:
     exit_code: int
     footprint: Footprint | None = None
     recording: Recording | None = field(default=None, repr=False, compare=False)
+    analysis: Analysis | None = field(default=None, repr=False, compare=False)
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain values, in the documented order of docs/result.md; without the recording."""
-        values = asdict(dataclasses.replace(self, footprint=None, recording=None))
-        del values["recording"]
+        """The result as plain values, in the documented order of docs/result.md; without recording and analysis."""
+        values = asdict(dataclasses.replace(self, footprint=None, recording=None, analysis=None))
+        del values["recording"], values["analysis"]
         values["footprint"] = self.footprint.to_dict() if self.footprint is not None else None
         return {"schema_version": self.schema_version, **values}
 
@@ -147,12 +149,9 @@ class Result:
         Raises:
             UsageError: the file cannot be written.
         """
-        try:
-            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(
-                f"The result could not be saved as {path}: {error.strerror}; choose another path."
-            ) from error
+        text = f"{self.to_json()}\n"
+        with whole_file(path, "result") as file:
+            file.write(text.encode("utf-8"))
 
     def _repr_html_(self) -> str:
         """The result in a notebook: the verdict, and who owns the peak."""
@@ -167,9 +166,16 @@ class Result:
         Raises:
             UsageError: there is no recording (nothing was allocated, or this result was read from a file); the page
                 cannot be written.
+            DryfitError: the recording could not be analysed, which is our fault.
         """
-        recording = self._recording_for(f"There is nothing to show in {path}")
-        _report("page").write_page(analyse(recording), path, result=self)
+        refusal = f"There is nothing to show in {path}"
+        self._recording_for(refusal)
+        if self.analysis is None:
+            raise DryfitError(
+                f"{refusal}: who owned the memory could not be found out. This is our fault; please report it with the "
+                "lines in the result's notes."
+            )
+        _report("page").write_page(self.analysis, path, result=self)
 
     def save_recording(self, path: str | Path) -> None:
         """Write the recording, for `dryfit report`.

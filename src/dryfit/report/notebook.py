@@ -55,7 +55,7 @@ def _line(text: str, *, bold: bool = False) -> str:
 
 def _bar(owners: Iterable[OwnerBytes], total_bytes: int) -> str:
     pieces = "".join(
-        f'<span style="background:{_colour(one.owner)};width:{100 * one.size_bytes / total_bytes:.3f}%" '
+        f'<span style="background:{_colour(one.owner)};width:{100 * one.size_bytes / max(total_bytes, 1):.3f}%" '
         f'title="{escape(one.owner)} {format_bytes(one.size_bytes)}"></span>'
         for one in owners
     )

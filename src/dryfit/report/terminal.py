@@ -15,10 +15,18 @@ _NARROWEST = 60  # a line is not cut shorter than this; a narrower terminal wrap
 
 
 def open_console(file: TextIO | None = None) -> Console:
-    """A console that prints words as they are; colour and width as the terminal has them, plain text elsewhere."""
+    """A console that prints words as they are; colour and width as the terminal has them, plain text elsewhere.
+
+    Raises, as it prints:
+        BrokenPipeError: the reader has closed the pipe.
+    """
     from rich.console import Console
 
-    return Console(file=file or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    class ConsoleForPipes(Console):
+        def on_broken_pipe(self) -> None:  # rich's own ends the process, as if the program did not fit
+            raise BrokenPipeError
+
+    return ConsoleForPipes(file=file or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def is_screen(console: Console) -> bool:

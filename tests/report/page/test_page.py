@@ -107,7 +107,7 @@ def test_a_page_that_cannot_be_written_is_said_in_one_sentence(run: Analysis, tm
     with pytest.raises(UsageError) as failure:
         write_page(run, tmp_path / "missing" / "run.html")
     assert str(failure.value) == (
-        f"The page could not be saved as {tmp_path}/missing/run.html: No such file or directory."
+        f"The page could not be saved as {tmp_path}/missing/run.html: No such file or directory; choose another path."
     )
 
 

@@ -12,7 +12,6 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from dryfit.analyse.analysis import Analysis
-from dryfit.errors import UsageError
 from dryfit.report.footprint import moment
 from dryfit.report.page.header import header
 from dryfit.report.page.markup import element, joined, text
@@ -20,6 +19,7 @@ from dryfit.report.page.names import short_names
 from dryfit.report.page.payload import payload
 from dryfit.report.page.tables import contents, sections
 from dryfit.units import format_bytes
+from dryfit.whole_files import whole_file
 
 if TYPE_CHECKING:
     from dryfit.rehearse.result import Result
@@ -78,10 +78,9 @@ def write_page(analysis: Analysis, path: str | Path, *, title: str = "", result:
     Raises:
         UsageError: the file cannot be written.
     """
-    try:
-        Path(path).write_text(page(analysis, title=title, result=result), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"The page could not be saved as {path}: {error.strerror}.") from error
+    content = page(analysis, title=title, result=result)
+    with whole_file(path, "page") as file:
+        file.write(content.encode("utf-8"))
 
 
 def _picture_data(analysis: Analysis) -> str:
