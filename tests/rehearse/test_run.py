@@ -352,7 +352,7 @@ def test_two_programs_on_one_card_are_both_seen_to_their_end(rehearse: Any, proj
 
 
 def test_the_hooks_do_not_change_one_event_of_the_allocator(rehearse: Any, project: Path) -> None:
-    # No autocast: its copies are freed by autograd's thread or the program's, whichever is first, with hooks or without.
+    # No autocast: its copies are freed by the thread of autograd or the program, whichever is first, hooked or not.
     program = """
         import torch
         from torch.utils.checkpoint import checkpoint
