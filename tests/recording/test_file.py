@@ -352,6 +352,7 @@ def about(**values: object) -> Callable[[dict[str, Any]], None]:
         (None, about(card="an H100"), "its header has no card as dryfit writes it"),
         (None, about(card={"name": "x", "total_bytes": "24 GiB"}), "its header has no total_bytes of the card as"),
         (None, about(allocator_settings=[]), "its header has no allocator_settings as dryfit writes it"),
+        (None, about(lost_events=1), "its header has no lost_events as dryfit writes it"),
         (None, about(peak_used_bytes=True), "its header has no peak_used_bytes as dryfit writes it"),
         (None, declare("devices/0/events/size", count=41), "devices/0/events has columns of different lengths"),
         (None, declare("devices/0/events/size", count=1 << 60), "size is declared as 1152921504606846976 numbers"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dryfit.recording.file import save
-from dryfit.recording.model import Recording
+from dryfit.recording.model import SEGMENT_ALLOC, Recording
 from dryfit.rehearse import footprints
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.footprints import recordings_in, with_footprint
@@ -110,6 +110,50 @@ def test_a_recording_that_ends_before_the_program_says_where(peak_bytes: int, mo
     assert found.notes[1] == (
         f"The recording ends in step 1, with more events than are kept; the figures are of all steps.{more}"
     )
+
+
+def test_events_that_are_lost_are_told() -> None:
+    found = with_footprint(result(9 * MIB), observed({PID: recording(lost_events=True)}))
+    assert found.notes[1:] == [
+        "More events came between two passes of the program than are kept, and the first of them are lost. The figures "
+        "are of all; steps and phases are not told apart, and owners are known only as far as stacks tell."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("allocated_bytes", "reserved_bytes", "differing"),
+    [
+        (4 * MIB + 512, 20 * MIB, "4,194,304 bytes allocated against 4,194,816"),
+        (4 * MIB, 22 * MIB, "20,971,520 bytes reserved against 23,068,672"),
+        (0, 0, "4,194,304 bytes allocated against 0 and 20,971,520 bytes reserved against 0"),
+    ],
+)
+def test_a_recording_that_is_not_of_the_allocator_s_peaks_is_our_fault(
+    allocated_bytes: int, reserved_bytes: int, differing: str
+) -> None:
+    counted = dataclasses.replace(result(allocated_bytes), peak_reserved_bytes=reserved_bytes)
+    found = with_footprint(counted, observed({PID: recording()}))
+    assert found.notes[1:] == [
+        f"The recording's peak is not the one that PyTorch's allocator counted: {differing}. Who owned the memory may "
+        "be off by as much. This is our fault; please report it, with the program if you can."
+    ]
+
+
+def test_the_peaks_are_those_of_all_devices() -> None:
+    first = recording()
+    script = Script()
+    for _ in range(3):
+        script.free(script.alloc(3 * MIB))
+    other = dataclasses.replace(script.recording().devices[0], device=1)
+    events = other.events
+    events.kind.append(SEGMENT_ALLOC)
+    for column, value in ((events.address, 1 << 44), (events.size, 40 * MIB)):
+        column.append(value)
+    for column in (events.stream, events.pool, events.stack, events.time_us):
+        column.append(0)
+    both = dataclasses.replace(first, devices=(*first.devices, other))
+    counted = dataclasses.replace(result(), peak_reserved_bytes=60 * MIB)
+    assert with_footprint(counted, observed({PID: both})).notes == ["A note of before."]
 
 
 def test_a_damaged_recording_costs_only_itself(tmp_path: Path) -> None:

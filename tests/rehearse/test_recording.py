@@ -190,6 +190,22 @@ def test_a_run_out_of_memory_is_recorded_to_the_request_that_failed(rehearse: An
     assert owners.get("unknown", 0) == 0
 
 
+A_FULL_RECORD = """
+    import torch
+    from dryfit.rehearse.inside import history
+    history._MOST_EVENTS = 8  # as many as follow
+    kept = [torch.empty(16 << 20, device="cuda") for _ in range(4)]
+"""
+
+
+def test_a_record_that_was_full_says_so(rehearse: Any, project: Path) -> None:
+    done = rehearse(A_FULL_RECORD, options=("--record", "full.dryfit"))
+    recording = load(project / "full.dryfit")
+    assert recording.about["lost_events"] and not recording.about["is_cut"]
+    assert (recording.devices[0].marks, recording.devices[0].labels) == ((), ())
+    assert [note for note in done.result["notes"] if note.startswith("More events came between two passes")]
+
+
 SNAPSHOTS_OF_ITS_OWN = """
     import torch
     torch.zeros(1 << 20, device="cuda")

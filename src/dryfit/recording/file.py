@@ -35,7 +35,7 @@ __all__ = ["FIRST_BYTES", "is_recording", "load", "save"]
 _EVENTS = {"kind": "B", "address": "Q", "size": "Q", "stream": "Q", "pool": "H", "stack": "I", "time_us": "Q"}
 _ABOUT = {
     "program": list, "versions": dict, "card": dict, "allocator_settings": dict, "ending": str, "peak_used_bytes": int,
-    "is_cut": bool,
+    "is_cut": bool, "lost_events": bool,
 }  # fmt: skip
 """What readers rely on in `about`, where it is there at all; anything else may be in it too."""
 _MOST_DEVICES = 1024

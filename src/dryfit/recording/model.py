@@ -175,7 +175,7 @@ class Recording:
     `source` is "rehearsal" or "snapshot". `about` has plain values as far as they are known: "program" (words),
     "versions", "card" (as `Card.to_dict`), "allocator_settings" (PyTorch's), "ending" (`Ending.how`),
     "peak_used_bytes" (what the process took of the card, by PyTorch's allocator or past it), "is_cut" (whether the
-    program went on after the last event).
+    program went on after the last event), "lost_events" (whether there were more than were kept, of those between).
     `workspaces` are addresses and sizes, in bytes, that libraries such as cuBLAS were given to work in.
     """
 

@@ -6,10 +6,11 @@ import dataclasses
 import traceback
 from pathlib import Path
 
-from dryfit.analyse import Footprint, analyse
+from dryfit.analyse import Analysis, Footprint, analyse
 from dryfit.errors import UsageError
 from dryfit.recording.file import load
 from dryfit.recording.model import Recording
+from dryfit.recording.replay import replay
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.events import RECORDING_SUFFIX
 from dryfit.rehearse.result import Result
@@ -59,7 +60,7 @@ def with_footprint(result: Result, observed: Observed) -> Result:
         recording = dataclasses.replace(recording, about={**recording.about, **about})
         try:
             analysis = analyse(recording)
-            notes += _cut(recording, analysis.footprint, result)
+            notes += _what_is_missing(recording, analysis.footprint, result) or _what_differs(analysis, result)
         except Exception:
             notes.append(_FAULT.format("", traceback.format_exc().rstrip()))
     return dataclasses.replace(
@@ -71,11 +72,45 @@ def with_footprint(result: Result, observed: Observed) -> Result:
     )
 
 
-def _cut(recording: Recording, footprint: Footprint, result: Result) -> list[str]:
-    if not recording.about.get("is_cut"):
+def _what_is_missing(recording: Recording, footprint: Footprint, result: Result) -> list[str]:
+    notes = []
+    if recording.about.get("lost_events"):
+        notes.append(
+            "More events came between two passes of the program than are kept, and the first of them are lost. The "
+            "figures are of all; steps and phases are not told apart, and owners are known only as far as stacks tell."
+        )
+    if recording.about.get("is_cut"):
+        last = footprint.steps[-1].step if footprint.steps else 0
+        note = f"The recording ends in step {last}, with more events than are kept; the figures are of all steps."
+        if footprint.peak.allocated_bytes < result.peak_allocated_bytes:
+            note += (
+                f" Owners are those of the highest moment until then, {format_bytes(footprint.peak.allocated_bytes)}."
+            )
+        notes.append(note)
+    return notes
+
+
+def _what_differs(analysis: Analysis, result: Result) -> list[str]:
+    """The recording of a whole run has the peaks that the allocator counted, to the byte, or one of the two is wrong.
+
+    The allocator's are the highest of all devices, be it one for allocated and another for reserved memory.
+    """
+    footprint, recording = analysis.footprint, analysis.recording
+    reserved_bytes = footprint.peak_reserved_bytes
+    for trace in recording.devices:
+        if trace.device != footprint.device:
+            of_another = replay(trace, recording.about.get("allocator_settings")).reserved_bytes
+            reserved_bytes = max([reserved_bytes, *of_another])
+    found = ("allocated", footprint.peak.allocated_bytes), ("reserved", reserved_bytes)
+    counted = result.peak_allocated_bytes, result.peak_reserved_bytes
+    differing = [
+        f"{replayed_bytes:,} bytes {name} against {counted_bytes:,}"
+        for (name, replayed_bytes), counted_bytes in zip(found, counted, strict=True)
+        if replayed_bytes != counted_bytes
+    ]
+    if not differing:
         return []
-    last = footprint.steps[-1].step if footprint.steps else 0
-    note = f"The recording ends in step {last}, with more events than are kept; the figures are of all steps."
-    if footprint.peak.allocated_bytes < result.peak_allocated_bytes:
-        note += f" Owners are those of the highest moment until then, {format_bytes(footprint.peak.allocated_bytes)}."
-    return [note]
+    return [
+        f"The recording's peak is not the one that PyTorch's allocator counted: {' and '.join(differing)}. Who owned "
+        "the memory may be off by as much. This is our fault; please report it, with the program if you can."
+    ]

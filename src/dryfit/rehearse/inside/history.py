@@ -65,7 +65,7 @@ class History:
                 devices=tuple(place(trace, marks, labels, whole.stacks) for trace in whole.devices),
                 modules=tuple(recorder.outputs.values()),
                 workspaces=tuple(calls.workspaces()),
-                about={**whole.about, "is_cut": self._is_cut},
+                about={**whole.about, "is_cut": self._is_cut, "lost_events": self._has_lost_events},
             ),
             path,
         )
