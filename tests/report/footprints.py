@@ -19,6 +19,7 @@ from dryfit.analyse.footprint import (
     OwnerChange,
     Peak,
     PhasePeak,
+    Recipe,
     StepFootprint,
     TensorBytes,
 )
@@ -242,6 +243,13 @@ def gpt2(batch: int = 8, moved_by: int = 0) -> Footprint:
             Number(name="nvidia-smi", size_bytes=reserved + 460 * MIB, why="the CUDA context, outside PyTorch"),
         ),
         out_of_memory=None,
+        recipe=Recipe(
+            parameters=sum(prod(one.shape) for one in held if one.owner == "parameter"),
+            parts=(parameters, dataclasses.replace(parameters, owner="gradient"), states),
+            size_bytes=2 * parameters.size_bytes + states.size_bytes,
+            sentence="4.00 parameter + 4.00 gradient + 8.00 optimizer state = 16.00 bytes for each of 88.6 M "
+            "parameters, each part when it is largest.",
+        ),
         notes=("3 allocations are not attributed.",),
     )
 
@@ -295,6 +303,7 @@ def bare_snapshot() -> Footprint:
     return dataclasses.replace(
         full,
         source="snapshot",
+        recipe=None,
         about={},
         peak=peak,
         peak_reserved_bytes=800 * MIB,

@@ -99,6 +99,14 @@ def test_without_a_terminal_the_report_is_plain_ascii_and_whole(monkeypatch: pyt
     assert long in text
 
 
+def test_what_a_parameter_takes_stands_below_the_owners() -> None:
+    blocks = printed(footprints.gpt2()).split("\n\n")
+    assert blocks[1].startswith("owner at the peak") and blocks[3].startswith("of the peak")
+    assert blocks[2].startswith(
+        "4.00 parameter + 4.00 gradient + 8.00 optimizer state = 16.00 bytes for each of 88.6 M"
+    )
+
+
 def test_on_a_terminal_tables_keep_to_the_width_and_reasons_go_on(terminal: Terminal) -> None:
     reason = "It is " + "more and " * 30 + "more."
     number = footprints.gpt2().numbers[0]

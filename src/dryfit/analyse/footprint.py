@@ -152,6 +152,20 @@ class Cached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How many bytes each of the model's parameters takes: its own, its gradient's and its optimizer's states'.
+
+    `parameters` counts elements. `parts` are those three owners, each at the first moment when it holds most, which is
+    the optimizer's step as a rule and not the peak; they sum to `size_bytes`. `sentence` says it for one parameter.
+    """
+
+    parameters: int
+    parts: tuple[OwnerBytes, ...]
+    size_bytes: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRequest:
     """A request that PyTorch ended with an out-of-memory error, after it gave back what it could.
 
@@ -202,7 +216,7 @@ class Footprint:
 
     `modules`, `lines` and `tensors` belong to the whole run's peak; of lines and tensors there are the heaviest.
     `first_against_steady` compares the peaks of the first and of the last whole step.
-    `out_of_memory` is of the last such error.
+    `out_of_memory` is of the last such error. `recipe` is None where parameters, or their shapes, are not known.
     """
 
     source: str
@@ -219,6 +233,7 @@ class Footprint:
     cached: Cached
     numbers: tuple[Number, ...]
     out_of_memory: FailedRequest | None
+    recipe: Recipe | None = None
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 

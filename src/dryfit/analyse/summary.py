@@ -19,6 +19,7 @@ from dryfit.analyse.notes import notes_on
 from dryfit.analyse.numbers import reconciled
 from dryfit.analyse.out_of_memory import last_out_of_memory
 from dryfit.analyse.peaks import Levels, peak_at, states_of, step_footprint, step_moments
+from dryfit.analyse.recipe import recipe_of
 from dryfit.analyse.timeline import Timeline
 from dryfit.recording.model import AFTER_BACKWARD, AFTER_STEP, CLIP, OPTIMIZER_STEP, DeviceTrace, Recording
 from dryfit.recording.replay import Replay
@@ -80,6 +81,7 @@ def footprint_of(
             recording.about,
         ),
         out_of_memory=out_of_memory,
+        recipe=recipe_of(trace.labels, lifetimes, attribution, ledger),
         notes=(*filter(None, advice), *notes_on(recording.source, trace, replay, peak, lines, other_devices)),
     )
 

@@ -59,7 +59,7 @@ def print_footprint(footprint: Footprint, file: TextIO | None = None) -> None:
     sentence(console, peak_line(footprint), style="bold")
     if footprint.out_of_memory is not None:
         sentence(console, out_of_memory_line(footprint.out_of_memory), style="bold red")
-    print_owners(console, footprint.peak)
+    print_owners(console, footprint)
     _modules(console, footprint)
     _lines(console, footprint)
     _tensors(console, footprint)
@@ -127,8 +127,16 @@ def heaviest_first(owners: Iterable[OwnerBytes]) -> list[OwnerBytes]:
     return sorted((one for one in owners if one.size_bytes), key=lambda one: -one.size_bytes)
 
 
-def print_owners(console: Console, peak: Peak) -> None:
-    """Print who owns a peak, and how much of it depends on the batch."""
+def print_owners(console: Console, footprint: Footprint) -> None:
+    """Print who owns the peak, what each parameter takes, and how much of the peak depends on the batch."""
+    _owners(console, footprint.peak)
+    if footprint.recipe is not None:
+        console.print()
+        sentence(console, footprint.recipe.sentence)
+    _by_batch(console, footprint.peak)
+
+
+def _owners(console: Console, peak: Peak) -> None:
     owners = heaviest_first(peak.owners)
     if any(one.owner in _ASKED_FOR for one in owners):
         held = {one.owner for one in owners}
@@ -146,6 +154,9 @@ def print_owners(console: Console, peak: Peak) -> None:
     ]
     styles = [_OWNER_STYLES.get(one.owner, "red") for one in owners]
     table(console, ("owner at the peak", "bytes", "share", "allocations", ""), rows, {1, 2, 3}, styles)
+
+
+def _by_batch(console: Console, peak: Peak) -> None:
     if not peak.grows_with_batch_bytes and not peak.logits_and_loss_bytes:
         return  # without phases all of it is fixed, which says nothing
     parts = [

@@ -29,7 +29,7 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
         console.print()
         _numbers(console, result)
     if result.footprint is not None:
-        print_owners(console, result.footprint.peak)
+        print_owners(console, result.footprint)
     if len(result.step_peaks) > 1:
         console.print()
         _steps(console, result)
