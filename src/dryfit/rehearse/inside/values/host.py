@@ -34,7 +34,10 @@ def cuda_tensors(value: Any) -> Iterator[torch.Tensor]:
             yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from cuda_tensors(item)
+            if not isinstance(item, torch.Tensor):
+                yield from cuda_tensors(item)
+            elif item.is_cuda:  # without a generator for each: optimizers pass hundreds at once
+                yield item
 
 
 def run(operator: Operator, args: Any, kwargs: Any, result: Any) -> None:
