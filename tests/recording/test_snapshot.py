@@ -8,7 +8,6 @@ import gzip
 import json
 import lzma
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -264,14 +263,6 @@ def test_memory_timelines_of_the_profiler_are_told_apart() -> None:
     for path in paths:
         with pytest.raises(UsageError, match=r"is a memory timeline of torch\.profiler, which has sizes by category"):
             open_recording(path)
-
-
-def test_a_million_events_are_read_in_seconds() -> None:
-    stacks = [[{**MAIN, "line": line}] * 40 for line in range(1000)]
-    trace = [event("alloc", BASE + 512 * n, frames=stacks[n % 1000], time_us=n) for n in range(1_000_000)]
-    started = time.perf_counter()
-    from_snapshot({"device_traces": [trace], "segments": []})
-    assert time.perf_counter() - started < 10  # 1 s on an idle machine
 
 
 def test_allocator_settings_that_are_no_dictionary_are_left_out() -> None:
