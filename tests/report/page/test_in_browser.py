@@ -220,8 +220,12 @@ def test_dark_and_light(tab: Tab) -> None:
     seen = {}
     for scheme in ("light", "dark"):
         tab.colours(scheme)
-        tab.settle()
-        seen[scheme] = tab.evaluate(background), tab.evaluate(picture)
+        for _ in range(50):  # the pictures follow when the browser has told the page
+            tab.settle()
+            drawn = tab.evaluate(background), tab.evaluate(picture)
+            if drawn[1] not in {before[1] for before in seen.values()}:
+                break
+        seen[scheme] = drawn
     assert seen["light"][0] == "rgb(252, 252, 250)" and seen["dark"][0] == "rgb(20, 22, 26)"
     assert seen["light"][1] != seen["dark"][1]
     tab.click(*centre(tab, "#theme"))

@@ -49,9 +49,10 @@ def end_descendants(largest_bytes: int = 0) -> int:
     This process must adopt orphans (`kernel.adopt_orphans`), or one whose parent has ended is out of reach.
     """
     while True:
-        for pid in descendants(os.getpid()):
-            # Asked before the end: the kernel hands on no usage of processes that it ends with their namespace.
-            largest_bytes = max(largest_bytes, _largest_resident_set_bytes(pid))
+        pids = descendants(os.getpid())
+        # Asked before the first is ended, and all others of its namespace with it, whose usage the kernel hands on to none.
+        largest_bytes = max([largest_bytes, *map(_largest_resident_set_bytes, pids)])
+        for pid in pids:
             try:
                 os.kill(pid, 9)
             except ProcessLookupError:
