@@ -24,6 +24,7 @@ from .goldens import PROGRAMS, SNAPSHOTS, Peak, Workload
 TORCH = importlib.metadata.version("torch").partition("+")[0]
 WORKLOADS = goldens.workloads()
 RUNS = [pytest.param(w, order, id=f"{w.name}-{order}") for w in WORKLOADS for order in w.within]
+BETWEEN = ("xl-forward-512", "xl-forward-1024")
 MIB = 1 << 20
 
 
@@ -45,6 +46,8 @@ def test_rehearsal_gives_the_committed_figures(workload: Workload, order: str, r
     if rewrite_goldens:
         goldens.record(TORCH, workload.name, order, rehearsed(workload, order))
         return
+    if workload.name in BETWEEN and TORCH != workload.torch:
+        pytest.skip("on other versions than the recording's the ends of this series, 128 and 2048, are rehearsed")
     figures = goldens.expected(TORCH).get(workload.name)
     if figures is None:
         versions = ", ".join(goldens.measured_versions())

@@ -50,7 +50,7 @@ def end_descendants(largest_bytes: int = 0) -> int:
     """
     while True:
         pids = descendants(os.getpid())
-        # Asked before the first is ended, and all others of its namespace with it, whose usage the kernel hands on to none.
+        # Asked before the first is ended: with it may end a whole namespace, whose usage the kernel hands on to none.
         largest_bytes = max([largest_bytes, *map(_largest_resident_set_bytes, pids)])
         for pid in pids:
             try:
