@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
+from collections.abc import Callable
+from typing import Any
 
 from dryfit.recording.file import save
 from dryfit.recording.joining import joined
@@ -19,6 +22,21 @@ from dryfit.virtual_card import calls
 # events takes some seconds. A step has some thousands, of the largest models some tens of thousands.
 _MOST_IN_THE_ALLOCATOR = 400_000
 _MOST_EVENTS = 2_000_000
+
+
+def without_collections(call: Callable[..., None]) -> Callable[..., None]:
+    """Let Python's collector rest meanwhile: a snapshot is a million new objects, and none of them is garbage."""
+
+    def run(*args: Any) -> None:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            call(*args)
+        finally:
+            if was_on:
+                gc.enable()
+
+    return run
 
 
 class History:
@@ -80,6 +98,7 @@ class History:
         if on and self._is_on:
             self._take()
 
+    @without_collections
     def _take(self) -> None:
         snapshot = self._snapshot()
         self._start_record()
