@@ -54,8 +54,7 @@ def build_from_factory(what: str) -> Model:
     _need_torch(f"build {what}")
 
     def make() -> Any:
-        with _current_folder_first():
-            found: Any = importlib.import_module(module_name)
+        found: Any = _imported(what, module_name)
         for name in path.split("."):
             if not hasattr(found, name):
                 raise UsageError(
@@ -66,6 +65,19 @@ def build_from_factory(what: str) -> Model:
         return found() if callable(found) and not _is_module(found) else found
 
     return _built(what, f"{what}, called without arguments", make)
+
+
+def _imported(what: str, name: str) -> Any:
+    with _current_folder_first():
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # the module is there, and misses another
+            raise UsageError(
+                f"There is no module {error.name}, which {what} names, neither in the current folder nor installed. "
+                "Name a module that Python can import from here."
+            ) from error
 
 
 def build_from_config(path: Path, given: str, kind: str | None) -> Model:
@@ -192,8 +204,11 @@ def _output_layer(model: nn.Module) -> Any:
     with contextlib.suppress(NotImplementedError, AttributeError):
         if (weight := getattr(give(), "weight", None)) is not None:
             return weight
-    layers = (getattr(model, name, None) for name in ("score", "classifier", "qa_outputs"))
-    return next((layer.weight for layer in layers if isinstance(getattr(layer, "weight", None), Parameter)), None)
+    for name in ("score", "classifier", "qa_outputs"):
+        weight = getattr(getattr(model, name, None), "weight", None)
+        if isinstance(weight, Parameter):
+            return weight
+    return None
 
 
 def _torchvision() -> dict[str, Callable[[], Any]]:

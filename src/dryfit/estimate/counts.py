@@ -11,7 +11,6 @@ from dryfit.estimate.model import Model, Tensor
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"(\d[\d_,]*(?:\.\d+)?)(?:[eE]\+?(\d{1,3}))?\s*([a-zA-Z]*)")
 _MOST = 10**15
-_HUGE = Fraction(10**30)  # beyond it the digits tell nobody anything
 
 
 def looks_like_count(what: str) -> bool:
@@ -38,12 +37,8 @@ def model_of_count(what: str) -> Model:
     exact = Fraction(found[1].replace("_", "").replace(",", "")) * 10 ** int(found[2] or 0) * _SUFFIXES[suffix]
     if exact.denominator != 1 or not 1 <= exact <= _MOST:
         raise UsageError(
-            f"{what!r} is {_in_words(exact)}, and a model has a whole number of parameters between 1 and {_MOST:.0e}; "
-            "write a number such as 125e6, 350M or 7B."
+            f"{what!r} is not a whole number of parameters from 1 to {_MOST:.0e}; write a number such as 125e6, 350M "
+            "or 7B."
         )
     parameters = (Tensor(name="", shape=(int(exact),)),)
     return Model(given=what, found="a count alone", parameters=parameters, shapes_known=False)
-
-
-def _in_words(exact: Fraction) -> str:
-    return f"{exact.numerator:,}" if exact.denominator == 1 and exact <= 10**18 else f"{float(min(exact, _HUGE)):g}"

@@ -21,6 +21,6 @@ class State:
     managed: bool = False
 
 
-def like_parameters(name: str, seen: Seen, what: str = "in the parameters' dtype") -> State:
+def like_parameters(name: str, seen: Seen, what: str = "in the dtype of what is trained") -> State:
     """A state that has each parameter's shape and dtype."""
     return State(name=name, size_bytes=sum(seen.sizes()), what=what)

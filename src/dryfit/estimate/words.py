@@ -13,7 +13,7 @@ def nearest_of(name: str, names: Iterable[str]) -> str:
     """
     import difflib
 
-    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.6)
+    found = difflib.get_close_matches(name, list(dict.fromkeys(names)), n=3, cutoff=0.6)
     if not found:
         return ""
     *others, last = sorted(found) if len(found) > 1 else found
