@@ -66,6 +66,10 @@ OPTIONS = {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
         "--allow-network", "--skip-weights", "--no-values", "--quiet", "--json", "--output", "--report", "--record",
     },
+    "estimate": {
+        "--help", "--dtype", "--amp", "--master-weights", "--lora-rank", "--lora-targets", "--optimizer", "--foreach",
+        "--fused", "--for-loop", "--gpu", "--json",
+    },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
     "cards": {"--help", "--json"},
     "doctor": {"--help", "--json"},

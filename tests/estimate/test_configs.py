@@ -71,11 +71,11 @@ def test_a_folder_is_as_good_as_its_config(tmp_path: Path) -> None:
 
 
 def test_what_a_config_leaves_open_is_said(tmp_path: Path) -> None:
-    notes = model_of_config(written(tmp_path, {"model_type": "gpt2", "torch_dtype": "bfloat16"}), "x").notes
-    assert notes == (
-        'The config names no class ("architectures"); GPT2LMHeadModel is taken.',
-        "The config names bfloat16: a from_pretrained that goes by it needs --dtype bf16 here.",
-    )
+    place = str(written(tmp_path, {"model_type": "gpt2", "torch_dtype": "bfloat16"}))
+    kind = 'The config names no class ("architectures"); GPT2LMHeadModel is taken.'
+    dtype = "The config names another dtype: for a from_pretrained that goes by it, add --dtype bf16."
+    assert estimate(place).notes == (kind, dtype)
+    assert estimate(place, dtype="bf16").notes == (kind,)
     quantized = {**LLAMA_8B, "dtype": "float32", "quantization_config": {"bits": 4}}
     assert model_of_config(written(tmp_path, quantized), "x").notes == (
         "The config says that its weights are quantized; they are counted here as if they were not.",

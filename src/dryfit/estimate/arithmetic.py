@@ -160,7 +160,7 @@ def estimate(
         rule=rule_of_thumb(model, chosen, master_weights=master_weights) if not adapters else None,
         card=_on_card(card, max(forward, step), count) if card else None,
         left_out=left_out(model, amp=amp),
-        notes=_notes(model, adapters),
+        notes=_notes(model, adapters, dtype),
     )
 
 
@@ -271,8 +271,12 @@ def _on_card(card: Card, need_bytes: int, parameter_count: int) -> OnCard:
     )
 
 
-def _notes(model: Model, adapters: tuple[Tensor, ...]) -> tuple[str, ...]:
+def _notes(model: Model, adapters: tuple[Tensor, ...], dtype: str | None) -> tuple[str, ...]:
     notes = list(model.notes)
+    if dtype is None and model.config_dtype not in (None, "fp32"):
+        notes.append(
+            f"The config names another dtype: for a from_pretrained that goes by it, add --dtype {model.config_dtype}."
+        )
     if not model.shapes_known:
         notes.append("Of a count, the shapes are not known: nothing is rounded to the allocator's blocks of 512 bytes.")
     frozen = sum(tensor.elements for tensor in model.parameters if not tensor.trained)

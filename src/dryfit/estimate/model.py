@@ -43,7 +43,8 @@ class Model:
     """A model to be estimated; `parameters` in the order in which an optimizer is given them.
 
     `found` says in words what it is and where the shapes are from. Without `shapes_known` there is one parameter, a
-    vector that stands for all, and nothing is rounded to the allocator's blocks.
+    vector that stands for all, and nothing is rounded to the allocator's blocks. `config_dtype` is what a config.json
+    names.
     """
 
     given: str
@@ -51,6 +52,7 @@ class Model:
     parameters: tuple[Tensor, ...]
     buffers: tuple[Tensor, ...] = ()
     shapes_known: bool = True
+    config_dtype: str | None = None
     notes: tuple[str, ...] = ()
 
     @property

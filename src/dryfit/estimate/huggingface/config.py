@@ -68,6 +68,7 @@ def model_of_config(path: Path, given: str) -> Model:
         given=given,
         found=f"{shapes.kind}, by arithmetic on {path}",
         parameters=tuple(shapes.tensors),
+        config_dtype=_dtype(config),
         notes=_notes(config, shapes, kind),
     )
 
@@ -95,13 +96,11 @@ def _notes(config: Mapping[str, Any], shapes: Shapes, kind: str | None) -> tuple
     notes = []
     if kind is None:
         notes.append(f'The config names no class ("architectures"); {shapes.kind} is taken.')
-    dtype = config.get("dtype", config.get("torch_dtype"))
-    if isinstance(dtype, str) and dtype != "float32":
-        notes.append(f"The config names {dtype}: a from_pretrained that goes by it needs --dtype {_short(dtype)} here.")
     if config.get("quantization_config"):
         notes.append("The config says that its weights are quantized; they are counted here as if they were not.")
     return tuple(notes)
 
 
-def _short(dtype: str) -> str:
-    return {"bfloat16": "bf16", "float16": "fp16"}.get(dtype, "fp32")
+def _dtype(config: Mapping[str, Any]) -> str | None:
+    dtype = config.get("dtype", config.get("torch_dtype"))
+    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(dtype) if isinstance(dtype, str) else None
