@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +106,20 @@ def test_a_wrong_config_is_a_sentence(config: Any, sentence: str, tmp_path: Path
     with pytest.raises(UsageError, match=re.escape(sentence)) as raised:
         estimate(str(place))
     assert str(place) in str(raised.value)
+
+
+def test_what_transformers_does_not_know_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def knows_nothing(folder: str) -> None:
+        raise ValueError("no such model_type.\nMore lines.")
+
+    stub = SimpleNamespace(AutoConfig=SimpleNamespace(from_pretrained=knows_nothing))
+    monkeypatch.setitem(sys.modules, "transformers", stub)
+    monkeypatch.setattr("dryfit.estimate.build._is_installed", lambda name: True)
+    written(tmp_path, {"model_type": "new"})
+    with pytest.raises(
+        UsageError, match=r"could not be built: ValueError: no such model_type\. Install a transformers"
+    ):
+        estimate(str(tmp_path))
 
 
 def test_no_transformers_for_an_unknown_class_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

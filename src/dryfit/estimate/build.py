@@ -19,6 +19,12 @@ from dryfit.estimate.words import nearest_of
 if TYPE_CHECKING:
     from torch import nn
 
+_ADVICE_FOR = {
+    "": "It has to build the model without arguments, and leave it where torch puts it: here that is the meta device, "
+    "which has no memory.",
+    "transformers": "Install a transformers that knows this model, or give a count of parameters such as 7B.",
+}
+
 
 def build_by_name(name: str) -> Model:
     """Build the model that torchvision, or else timm, has under a name.
@@ -118,8 +124,7 @@ def _built(given: str, found: str, make: Callable[[], Any], by: str = "") -> Mod
         raise
     except Exception as error:
         raise UsageError(
-            f"{given} could not be built: {type(error).__name__}: {_first_line(error)}. It has to build the model "
-            "without arguments, and leave it where torch puts it: here that is the meta device, which has no memory."
+            f"{given} could not be built: {type(error).__name__}: {_first_line(error)}. {_ADVICE_FOR[by]}"
         ) from error
     if not _is_module(module):
         raise UsageError(
