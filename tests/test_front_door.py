@@ -30,6 +30,7 @@ def modules_after(code: str) -> set[str]:
         "import dryfit; dir(dryfit); dryfit.__version__",
         "import dryfit.cards, dryfit.virtual_card",
         "import dryfit.rehearse.launch, dryfit.report.text, dryfit.cli",
+        "import dryfit.search.fit, dryfit.report.fit",
         "from dryfit.cli import parser; parser().format_help()",
     ],
 )
@@ -55,7 +56,7 @@ def test_help_runs_without_torch() -> None:
 def test_the_public_names() -> None:
     assert dryfit.__all__ == sorted(dryfit.__all__)
     assert dryfit.__all__ == [
-        "Card", "DryfitError", "Result", "UnknownCard", "UsageError", "all_cards", "find_card", "run", "virtual",
+        "Card", "DryfitError", "Fit", "Result", "UnknownCard", "UsageError", "all_cards", "find_card", "fit", "run", "virtual",
     ]  # fmt: skip
     for name in dryfit.__all__:
         assert getattr(dryfit, name) is not None

@@ -5,6 +5,9 @@
     result = dryfit.run(["train.py", "--lr", "3e-4"], gpu="rtx-4090")
     result.verdict, result.peak_reserved_bytes
 
+    found = dryfit.fit(["train.py", "--batch", "{batch}"], gpu="rtx-4090")
+    found.largest                   # the largest batch that fits
+
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
 Importing this module loads nothing heavy; each name is loaded when it is first used.
@@ -22,15 +25,19 @@ if TYPE_CHECKING:
     from dryfit.in_process import virtual
     from dryfit.rehearse.launch import rehearse as run
     from dryfit.rehearse.result import Result
+    from dryfit.search.fit import fit
+    from dryfit.search.found import Fit
 
 __all__ = [
     "Card",
     "DryfitError",
+    "Fit",
     "Result",
     "UnknownCard",
     "UsageError",
     "all_cards",
     "find_card",
+    "fit",
     "run",
     "virtual",
 ]
@@ -38,11 +45,13 @@ __all__ = [
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
+    "Fit": "dryfit.search.found:Fit",
     "Result": "dryfit.rehearse.result:Result",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",
     "all_cards": "dryfit.cards:all_cards",
     "find_card": "dryfit.cards:find_card",
+    "fit": "dryfit.search.fit:fit",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
 }
