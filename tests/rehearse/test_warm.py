@@ -112,3 +112,27 @@ def test_several_at_once_with_their_own_ends_and_limits(warm: WarmRehearsals, fo
     assert results[1].ending.signal == 9
     assert results[2].verdict == "does not fit"
     assert sorted(path.name for path in folder.iterdir()) == ["train.py"]
+
+
+def test_what_the_program_sets_before_its_imports_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+        import os, sys
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = sys.argv[1]
+        import torch
+        x = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    monkeypatch.chdir(tmp_path)
+    rounded, async_pool = ["train.py", "roundup_power2_divisions:2"], ["train.py", "backend:cudaMallocAsync"]
+    with warm_rehearsals(["train.py"], gpu=CARD, quiet=True) as rehearse_one:
+        found = [rehearse_one(rounded), rehearse_one(rounded)]
+        assert rehearse_one.why_cold == ""
+        found.append(rehearse_one(async_pool))
+        assert rehearse_one.why_cold == "the program sets PYTORCH_CUDA_ALLOC_CONF, which its imports read"
+    assert [result.peak_allocated_bytes for result in found] == [6 << 20, 6 << 20, 5 << 20]
+    assert [result.allocator_settings["backend"] for result in found] == ["native", "native", "cudaMallocAsync"]
+
+
+def test_a_command_is_rehearsed_cold() -> None:
+    with warm_rehearsals(["torchrun", "train.py"]) as rehearse_one:
+        assert rehearse_one.why_cold == "a command starts its Python processes itself"

@@ -7,7 +7,7 @@ was known last. Events, in the order they come:
     torch       it has imported torch, hooks are in place            versions
     step        all optimisers have stepped                          step, peaks by phase, seconds
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
-    modules     what it has imported, where that is asked for        names, environment
+    modules     what it has imported, where that is asked for        names, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
     unrecorded  what came after `end`, the recording, is not whole   trace

@@ -93,7 +93,8 @@ class _Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._scratch, self._lock = "", -1
-        self._changed: dict[str, str] = {}
+        self._changed: dict[str, str] = {}  # by the server's imports, in the environment
+        self._variables: dict[str, str] = {}  # that the program sets before its imports, and they read
         self._servers = 0
         self.cold = "" if self._entry else "a command starts its Python processes itself"
         self._talking = threading.Lock()
@@ -139,7 +140,11 @@ class _Server:
                 raise _NoFork
             ours, theirs = os.pipe()
             words = list(request.program)
-            asked = {"command": list(request.command), "arguments": words[2 if words[0] == "-m" else 1 :]}
+            asked = {
+                "command": list(request.command),
+                "arguments": words[2 if words[0] == "-m" else 1 :],
+                "learns": not self._is_complete,
+            }
             try:
                 socket.send_fds(self._channel, [b"f"], [*descriptors, theirs])
                 messages.write(self._channel.fileno(), asked)
@@ -161,16 +166,19 @@ class _Server:
             return True
         event: Event = max(found, key=lambda event: len(event["names"]))
         with self._talking:
-            set_by_program = [
-                name
+            set_by_program = {
+                name: value
                 for name, value in event["environment"].items()
                 if self._changed.get(name) != value and name.startswith(_READ_BY_IMPORTS)
-            ]
-            imported = bool(self._names)
-            if set_by_program:
-                self.cold = f"the program sets {set_by_program[0]}, which its imports read"
-                return not imported
-            if not self.cold and not self._is_complete:
+            }
+            if set_by_program != self._variables:
+                imported = any(name.partition(".")[0] not in sys.stdlib_module_names for name in self._names)
+                if imported or event["before_torch"].items() < set_by_program.items():
+                    self.cold = f"the program sets {min(set_by_program or self._variables)}, which its imports read"
+                    return not imported
+                self._variables = set_by_program
+                self._end()
+            if event["names"] and not self._is_complete:
                 self._is_complete = True
                 self._names = [*self._names, *(name for name in event["names"] if name not in self._names)]
                 self._prepared = self._preparing.submit(self._prepare, self._names)
@@ -207,7 +215,7 @@ class _Server:
         spec, self._lock = specification(
             request.command,
             cwd=str(current_folder()),
-            env=variables,
+            env={**variables, **self._variables},
             allow_network=request.allow_network,
             writable=[str(kernels)],
             protected=folders_of_files(request.command),
@@ -311,11 +319,10 @@ def _leading_imports(program: Sequence[str]) -> list[str]:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
-            names = [f"{statement.module}:{alias.name}" for alias in statement.names if alias.name != "*"]
-            names = names if statement.module != "__future__" else []
+            names = [statement.module] if statement.module != "__future__" else []
         else:
             break
-        if any(name.partition(":")[0].partition(".")[0] in own for name in names):
+        if any(name.partition(".")[0] in own for name in names):
             break  # what the program's own files do then, is not known
         found += names
     if "torch" in found:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dryfit.errors import DryfitError
 from dryfit.rehearse.events import ORDERS_VARIABLE, EventWriter, Orders
 from dryfit.rehearse.inside import ending
-from dryfit.rehearse.inside.imports import after_import, changes, installed_modules
+from dryfit.rehearse.inside.imports import after_import
 
 if TYPE_CHECKING:
     from dryfit.rehearse.inside.watch import Watch
@@ -37,11 +37,14 @@ def start() -> None:
     _this_process = _Process(Orders.from_text(text))
 
 
-def start_again() -> None:
-    """Begin watching a fork of a fork server: it has an environment, and so orders, of its own."""
+def start_again(*, learns: bool) -> None:
+    """Begin watching a fork of a fork server: it has an environment, and so orders, of its own.
+
+    With `learns` it is to say which modules the server could import.
+    """
     assert _this_process is not None
     _install_refusals()
-    _this_process.follow(Orders.from_text(os.environ[ORDERS_VARIABLE]))
+    _this_process.follow(Orders.from_text(os.environ[ORDERS_VARIABLE]), learns=learns)
 
 
 _this_process: _Process | None = None
@@ -74,15 +77,19 @@ class _Process:
 
             skip_weights.prepare()
 
-    def follow(self, orders: Orders) -> None:
+    def follow(self, orders: Orders, *, learns: bool) -> None:
         """Begin, as a fork that has had no orders so far."""
-        self._orders = orders
+        self._orders, self._learns = orders, learns
         self._begin_anew()
 
     def _begin(self) -> None:
         if not self._orders.folder:
             return
-        self._environment = dict(os.environ)
+        if self._orders.modules:
+            from dryfit.rehearse.inside.imported import Imported
+            from dryfit.virtual_card.calls import card_is_settled
+
+            self._imported = Imported(card_is_settled, with_names=self._learns)
         self._writer.write("python", pid=os.getpid(), parent=os.getppid(), argv=sys.orig_argv)
         self._faults = open(f"{self._orders.folder}/{os.getpid()}.fault", "w")  # noqa: SIM115, PTH123 - to the end
         faulthandler.enable(file=self._faults)
@@ -119,9 +126,7 @@ class _Process:
     def _say(self, how: str) -> None:
         """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
         if self._orders.modules:
-            self._writer.write(
-                "modules", names=installed_modules(), environment=changes(self._environment, dict(os.environ))
-            )
+            self._writer.write("modules", **self._imported.facts())
         ending.last_words(self._writer.write, self._facts, how)
         if self._watch is not None:
             self._watch.write_recording()

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from dryfit.errors import DryfitError
 from dryfit.rehearse.inside import bootstrap
-from dryfit.rehearse.inside.imports import changes
+from dryfit.rehearse.inside.imported import changes
 from dryfit.rehearse.sandbox import begin, keeper, kernel, messages
 from dryfit.rehearse.sandbox.apart import VARIABLE
 
@@ -86,8 +86,7 @@ def _until_forked() -> Callable[[], None]:
                 imported = changes(environment, dict(os.environ))
                 variables = _keep(as_before, handed, tell)
                 channel.detach()
-                words = request["command"], request["arguments"]
-                return functools.partial(_become, *words, variables, imported, kept)
+                return functools.partial(_become, request, variables, imported, kept)
             for descriptor in handed:
                 os.close(descriptor)
             process = os.pidfd_open(pid)
@@ -97,30 +96,24 @@ def _until_forked() -> Callable[[], None]:
 
 
 def _import(names: list[str], keepers: int) -> tuple[int, str]:
-    """Import modules; say how many were, and why no fork of this process can be a fresh start any more, or "".
-
-    A name may have a colon and an attribute: some packages import what is behind one when they are asked for it.
-    """
+    """Import modules; say how many were, and why no fork of this process can be a fresh start any more, or ""."""
     own = _names_beside_the_program()
     for number, name in enumerate(names):
-        module_name, _, attribute = name.partition(":")
-        if module_name in sys.modules and not attribute:
+        if name in sys.modules:
             continue
-        if module_name.partition(".")[0] in own:
-            return number, f"{module_name} is the name of a file of the program, too"
+        if name.partition(".")[0] in own:
+            return number, f"{name} is the name of a file of the program, too"
         try:
-            module = importlib.import_module(module_name)
-            if attribute and not hasattr(module, attribute):
-                importlib.import_module(f"{module_name}.{attribute}")
+            importlib.import_module(name)
         except BaseException as error:
-            return number, f"{module_name} cannot be imported before the program: {type(error).__name__}: {error}"
+            return number, f"{name} cannot be imported before the program: {type(error).__name__}: {error}"
         if _card_is_settled():
-            return number, f"{module_name} looks at the card when it is imported"
+            return number, f"{name} looks at the card when it is imported"
         if threading.active_count() > 1:
-            return number, f"{module_name} starts a thread when it is imported"
+            return number, f"{name} starts a thread when it is imported"
         if len(_children()) > keepers:
-            return number, f"{module_name} starts a process when it is imported"
-        if shared := own & {name.partition(".")[0] for name in sys.modules} - {"sitecustomize", "usercustomize"}:
+            return number, f"{name} starts a process when it is imported"
+        if shared := own & {known.partition(".")[0] for known in sys.modules} - {"sitecustomize", "usercustomize"}:
             return number, f"{min(shared)} is the name of a file of the program, too"
     return len(names), ""
 
@@ -176,10 +169,8 @@ def _keep(as_before: int, handed: list[int], tell: int) -> dict[str, str]:
     os._exit(0)
 
 
-def _become(
-    command: list[str], arguments: list[str], variables: dict[str, str], imported: dict[str, str], kept: set[int]
-) -> None:
-    """Have this process look as if it had been started just now, with these words and this environment.
+def _become(request: messages.Message, variables: dict[str, str], imported: dict[str, str], kept: set[int]) -> None:
+    """Have this process look as if it had been started just now, with the words and in the environment asked for.
 
     `imported` is what the imports have changed in the environment, as they do in a cold start.
     """
@@ -188,8 +179,8 @@ def _become(
     for name in set(os.environ) - set(variables):
         del os.environ[name]
     os.environ.update(variables)
-    sys.orig_argv[:] = command
-    sys.argv[1:] = arguments
+    sys.orig_argv[:] = request["command"]
+    sys.argv[1:] = request["arguments"]
     stdout = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
         stdout.reconfigure(line_buffering=stdout.isatty() or stdout.write_through)
@@ -199,7 +190,7 @@ def _become(
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.seed()
-    bootstrap.start_again()
+    bootstrap.start_again(learns=request["learns"])
     for name, value in imported.items():
         if value:
             os.environ[name] = value

@@ -5,9 +5,7 @@ after_import("torch", place_hooks)
 
 from __future__ import annotations
 
-import os
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -20,10 +18,13 @@ class _Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
+        self.asked: Callable[[], None] | None = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if self.asked is not None:
+            self.asked()
         if fullname not in self.waiting:
             return None
         for finder in sys.meta_path:
@@ -75,41 +76,16 @@ def after_import(name: str, function: Callable[[ModuleType], None]) -> None:
     if module is not None:
         function(module)
         return
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
+    _stand_first()
     _finder.waiting.setdefault(name, []).append(function)
 
 
-def installed_modules() -> list[str]:
-    """The modules imported so far that belong to Python or to installed packages, in the order of their imports.
-
-    >>> "json" in installed_modules(), "__main__" in installed_modules()
-    (True, False)
-
-    Only those whose import can be repeated: their name is that of their file.
-    """
-    installed = tuple(
-        folder + os.sep for folder in map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")) if folder
-    )
-    found = []
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        origin = getattr(spec, "origin", None)
-        if spec is None or spec.name != name or not isinstance(origin, str) or name.startswith(_NOT_REPEATED):
-            continue
-        if origin.startswith(installed):
-            found.append(name)
-    return found
+def before_imports(function: Callable[[], None] | None) -> None:
+    """Call `function()` whenever a module is about to be imported that has not been yet; None ends it."""
+    _stand_first()
+    _finder.asked = function
 
 
-_NOT_REPEATED = ("__main__", "__mp_main__", "dryfit.", "sitecustomize", "usercustomize")
-
-
-def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
-    """The environment variables that are not as they were, with what they are now: "" for those that are gone.
-
-    >>> changes({"A": "1", "B": "2"}, {"A": "3"})
-    {'A': '3', 'B': ''}
-    """
-    names = dict.fromkeys([*after, *before])
-    return {name: after.get(name, "") for name in names if before.get(name) != after.get(name)}
+def _stand_first() -> None:
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
