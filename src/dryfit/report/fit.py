@@ -30,9 +30,12 @@ def print_fit(fit: Fit, file: TextIO | None = None) -> None:
         sentence(console, verdict_line(fit, fit.answers[0]), style=f"bold {_colour(fit.answers[0])}")
     else:
         _all_answers(console, fit)
-    for row, answer in enumerate(fit.answers):
-        is_first_of_row = row == 0 or answer.row != fit.answers[row - 1].row
-        lines = [*(law_lines(fit, answer) if is_first_of_row else ()), *_split_lines(answer)]
+    shown: list[dict[str, str]] = []
+    for answer in fit.answers:
+        lines = _split_lines(answer)
+        if answer.law is not None and answer.row not in shown:  # on another card it is much the same
+            shown.append(answer.row)
+            lines = [*law_lines(fit, answer), *lines]
         if lines:
             console.print()
             if len(fit.answers) > 1:

@@ -18,6 +18,7 @@ from dryfit.search.trial import FITS, TOO_BIG, Trial
 
 _Found = TypeVar("_Found")
 
+_LOOK_SECONDS = 0.2
 _MOST_CARDS_TRIED = 3
 _LEAST_POINTS_OF_A_LAW = 4
 
@@ -32,8 +33,17 @@ def answers_of_row(
     """One row's answers: what the first card shows says where to look on the others."""
     settings = [Setting(gpu=gpu, card=card, reserve_bytes=reserve_bytes, row=row) for gpu, card in cards]
     first = _answer(rehearsals, settings[0], split, ())
-    like = [(trial.value, trial.peak_total_bytes) for trial in first.trials if trial.kind == FITS]
-    others = [functools.partial(_answer, rehearsals, setting, split, like) for setting in settings[1:]]
+    used = [
+        (trial.value, trial.peak_total_bytes - settings[0].card.outside_bytes)
+        for trial in first.trials
+        if trial.kind == FITS
+    ]
+    others = [
+        functools.partial(
+            _answer, rehearsals, setting, split, [(value, size + setting.card.outside_bytes) for value, size in used]
+        )
+        for setting in settings[1:]
+    ]
     return [first, *all_at_once(others, rehearsals)]
 
 
@@ -45,7 +55,8 @@ def _answer(
     found = conclusion(values, known)
     surely, effective = found.largest, None
     if found.largest is not None:
-        _see_the_law(rehearsals, setting, values, known, found.largest)
+        if not like:  # the law of another card is much the same, and seen already
+            _see_the_law(rehearsals, setting, values, known, found.largest)
         surely = _surely(rehearsals, setting, values, known, found.largest)
         if split is not None:
             effective = _effective(rehearsals, setting, values, known, split, surely or found.largest)
@@ -145,8 +156,11 @@ def all_at_once(searches: Sequence[Callable[[], _Found]], rehearsals: Rehearsals
     with ThreadPoolExecutor(len(searches), thread_name_prefix="dryfit-search") as threads:
         try:
             running = [threads.submit(search) for search in searches]
-            done, _ = wait(running, return_when=FIRST_EXCEPTION)
-            errors = [error for future in done if (error := future.exception()) is not None]
+            while True:  # not without an end: a signal that another thread gets does not wake this one
+                done, others = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
+                errors = [error for future in done if (error := future.exception()) is not None]
+                if errors or not others:
+                    break
             if errors:
                 raise min(errors, key=lambda error: isinstance(error, Stopped))  # the cause, not what it stopped
             return [future.result() for future in running]

@@ -91,8 +91,9 @@ def _first(values: Sequence[int], like: Sequence[tuple[int, int]], room_bytes: i
 
 def _without_any_that_fits(values: Sequence[int], known: Known) -> list[int]:
     """Nothing fits yet: look below what is too big; where all failed by another error, look for values that work."""
-    if values[0] not in known:
-        return [values[0]]
+    if values[0] not in known:  # where another card's rehearsals said to begin, it was too much, but not by far
+        nearby = values[max(_place_at_most(values, min(known) * 3 // 4), 0)]
+        return list(dict.fromkeys([values[0], nearby]))
     too_big = [value for value, trial in known.items() if trial.kind != FAILED]
     if too_big:
         below = values[: _place_at_most(values, min(too_big) - 1) + 1]
