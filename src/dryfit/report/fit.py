@@ -72,7 +72,7 @@ def verdict_line(fit: Fit, answer: Answer) -> str:
         subject = f"{name} {tried[0]}" if len(tried) == 1 else f"each {name} tried ({_listed(tried)})"
         if answer.why_none == STOPPED:
             stopped = next(trial for trial in answer.trials if trial.kind == STOPPED)
-            return f"NO ANSWER {where}: {name} {stopped.value} was stopped. {stopped.sentence}"
+            return f"NO ANSWER {where}, {name} {stopped.value}: {stopped.sentence}"
         return f"NO ANSWER {where}: {subject} fails, and not for memory: {_why(fit, answer, first)}"
     largest = answer.trial(answer.largest)
     needs = f"needs {format_bytes(largest.peak_total_bytes)} of {_has(answer)}" if largest else ""
@@ -91,7 +91,7 @@ def law_lines(fit: Fit, answer: Answer) -> list[str]:
     if answer.law is None:
         return []
     found = (("total", answer.law.total), ("reserved", answer.law.reserved), ("allocated", answer.law.allocated))
-    return [f"peak {what:<9} = {_line(fit, line)}" for what, line in found]
+    return [f"peak {what:<9} = {_line(fit, answer, line)}" for what, line in found]
 
 
 def notes(fit: Fit, answer: Answer) -> Iterator[str]:
@@ -115,6 +115,12 @@ def notes(fit: Fit, answer: Answer) -> Iterator[str]:
     for trial in answer.trials:
         if trial.kind == STOPPED and answer.largest is not None:
             yield f"{name} {trial.value} was stopped, so whether it fits is not known: {trial.sentence}"
+    total = answer.law.total if answer.law is not None else None
+    if total is not None and any(value > total.last and above < 0 for value, above in total.outside):
+        yield (
+            f"Above {name} {total.last} less is reserved than by the line: the card is nearly full there, and PyTorch "
+            "gives back what it has cached."
+        )
     caught = [trial.value for trial in answer.trials if trial.is_caught]
     if caught:
         yield (
@@ -142,6 +148,9 @@ def notes(fit: Fit, answer: Answer) -> Iterator[str]:
 
 
 def _all_answers(console: Console, fit: Fit) -> None:
+    each = [f"{answer.largest or 'none'} on {_where(answer)}" for answer in fit.answers[:_MOST_VALUES_NAMED]]
+    more = f" and {len(fit.answers) - len(each)} more" if len(fit.answers) > len(each) else ""
+    sentence(console, f"LARGEST {fit.searched}: {'; '.join(each)}{more}", style="bold")
     names = list(fit.answers[0].row)
     rows = []
     for answer in fit.answers:
@@ -152,7 +161,7 @@ def _all_answers(console: Console, fit: Fit) -> None:
             after = f"{answer.trials[0].value} {_how_it_ended(answer.trials[0])}"
         needs = format_bytes(largest.peak_total_bytes) if largest else ""
         rows.append(
-            [*(answer.row[each] for each in names), answer.card["key"], str(answer.largest or "none"), surely, needs,
+            [*(answer.row[each] for each in names), answer.gpu, str(answer.largest or "none"), surely, needs,
              _has(answer), after]
         )  # fmt: skip
     head = [*names, "card", f"largest {fit.searched}", "for sure", "needs", "of", "then"]
@@ -163,8 +172,8 @@ def _trials(console: Console, fit: Fit, answer: Answer) -> None:
     rows = []
     for trial in answer.trials:
         sizes = [trial.peak_allocated_bytes, trial.peak_reserved_bytes, trial.peak_total_bytes]
-        where = f"{trial.phase or ''}" if trial.kind == FITS else _how_it_ended(trial)
         is_measured = trial.kind == FITS
+        where = trial.phase or "" if is_measured else _how_it_ended(trial)
         rows.append(
             [str(trial.value), trial.kind, *(format_bytes(size) if is_measured else "" for size in sizes), where,
              "from cache" if trial.from_cache else ""]
@@ -177,7 +186,7 @@ def _trials(console: Console, fit: Fit, answer: Answer) -> None:
     )
 
 
-def _line(fit: Fit, line: Line | None) -> str:
+def _line(fit: Fit, answer: Answer, line: Line | None) -> str:
     if line is None:
         return "no line: less than half of the rehearsals lie on one"
     fixed, each = format_bytes(line.fixed_bytes), format_bytes(line.per_sample_bytes)
@@ -185,6 +194,9 @@ def _line(fit: Fit, line: Line | None) -> str:
     text = f"{fixed} + {each} x {fit.searched}, linear from {line.first} to {line.last} (largest error {error})"
     for value, above in line.outside[:_MOST_OUTSIDE_NAMED]:
         text += f"; at {value} {format_bytes(abs(above))} {'above' if above > 0 else 'below'} it"
+        trial = answer.trial(value)
+        if above > 0 and value < line.first and trial is not None:
+            text += f" ({trial.phase})"
     return text
 
 
@@ -236,8 +248,9 @@ def _how_it_ended(trial: Trial) -> str:
         return f"runs out of memory{where}{phase}"
     if trial.kind == STOPPED:
         return f"was stopped ({trial.how})"
-    error = f": {_first_line(trial.error)}" if trial.error else ""
-    return f"fails, and not for memory{error}" if trial.kind == FAILED else "fits"
+    if trial.kind == FAILED:
+        return f"fails, and not for memory: {_first_line(trial.error or trial.sentence)}"
+    return "fits"
 
 
 def _why(fit: Fit, answer: Answer, trial: Trial) -> str:
@@ -248,7 +261,7 @@ def _why(fit: Fit, answer: Answer, trial: Trial) -> str:
 
 def _run_command(fit: Fit, answer: Answer, value: int) -> str:
     sweep = Sweep(words=tuple(fit.program), searched=fit.searched, values=[value], rows=(answer.row,))
-    return f"dryfit run --gpu {answer.card['key']} {shlex.join(sweep.command(answer.row, value))}"
+    return f"dryfit run --gpu {shlex.quote(answer.gpu)} {shlex.join(sweep.command(answer.row, value))}"
 
 
 def _what_it_took(fit: Fit) -> str:
@@ -262,7 +275,7 @@ def _on(answer: Answer) -> str:
 
 
 def _where(answer: Answer) -> str:
-    return ", ".join([answer.card["key"], *(f"{name} {word}" for name, word in answer.row.items())])
+    return ", ".join([answer.gpu, *(f"{name} {word}" for name, word in answer.row.items())])
 
 
 def _has(answer: Answer) -> str:

@@ -63,6 +63,7 @@ def _answer(
         found = conclusion(values, known)
     trials = tuple(sorted(known.values(), key=lambda trial: trial.value))
     return Answer(
+        gpu=setting.gpu,
         card=setting.card.to_dict(),
         row=dict(setting.row),
         largest=found.largest,

@@ -31,13 +31,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one card holds, with one row's words.
+    """What one card holds, with one row's words. `gpu` is the name that the card was asked for by.
 
     `largest` is the largest value that fits, by the memory expected outside PyTorch's allocator; `surely` the largest
     that does whatever of its margin that takes. `beyond` is the next value, which was rehearsed and does not fit; None
     where the range ends with `largest`. `multiple_of` and `out_of_order` are as in `largest.Found`.
     """
 
+    gpu: str
     card: dict[str, Any]
     row: dict[str, str] = field(default_factory=dict)
     largest: int | None
