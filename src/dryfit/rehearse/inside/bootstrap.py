@@ -136,3 +136,4 @@ class _Process:
 
     def _at_exit(self) -> None:
         self._say("finished")
+        ending.leave_out_of_memory()

@@ -27,10 +27,21 @@ def last_words(write: Callable[..., None], facts: Facts, how: str) -> None:
 def stop_now(say: Callable[[str], None], how: str) -> NoReturn:
     """Say the last words, show what the program has printed so far, and leave without running its exit handlers."""
     say(how)
+    _leave(0)
+
+
+def leave_out_of_memory() -> None:
+    """Leave at once if the process ends by an out-of-memory error: taking its modules apart takes seconds."""
+    error = uncaught_error()
+    if error is not None and error["is_out_of_memory"]:
+        _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 def program_files() -> list[str]:
