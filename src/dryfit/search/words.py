@@ -72,7 +72,7 @@ def sweep_of(words: Sequence[str], vary: Vary) -> Sweep:
     )
     if len(rows) > _MOST_ROWS:
         raise UsageError(
-            f"{_listed(others)} would make {len(rows)} rows or more, each a search of its own; {_MOST_ROWS} are the most. "
+            f"{_listed(others)} would make more than {_MOST_ROWS} rows, each a search of its own. "
             f"List fewer values, as in: --vary {others[0]}=512,1024,2048"
         )
     return Sweep(words=tuple(words), searched=searched, values=values, rows=rows)
