@@ -7,6 +7,7 @@ Prints one line per claim of the README:
     70B-sized model                       three steps, beyond imports
     a step                                with hooks and recording, with values too, against the bare virtual step
     recording                             its events and size
+    warm                                  a further rehearsal of the GPT-2 example, beside a cold one
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dryfit.recording.file import load
+from dryfit.rehearse.launch import rehearse
+from dryfit.rehearse.warm import warm_rehearsals
 from dryfit.units import format_bytes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -120,6 +123,25 @@ def main() -> None:
 
     for run in ((*CARD, str(EXAMPLES / "gpt2.py")), words):
         print(f"recording of {Path(run[-1]).name:<19} {recording_size(*run)}")
+
+    cold, warm = cold_and_warm_seconds(str(EXAMPLES / "gpt2.py"), max(3, repeat))
+    print(f"a rehearsal of gpt2.py           {1000 * cold:8.0f} ms cold, {1000 * warm:.0f} ms warm")
+
+
+def cold_and_warm_seconds(example: str, repeat: int) -> tuple[float, float]:
+    """Median times of a rehearsal as a search runs it: in a new process, and from a process with the imports done."""
+    options = {"gpu": CARD[1], "quiet": True, "figures_only": True}
+
+    def seconds_of(rehearse_one: Callable[..., object]) -> float:
+        began = time.perf_counter()
+        rehearse_one([example], **options)
+        return time.perf_counter() - began
+
+    cold = median_seconds(lambda: seconds_of(rehearse), repeat)
+    with warm_rehearsals([example]) as rehearse_one:
+        seconds_of(rehearse_one)  # teaches it what to import
+        seconds_of(rehearse_one)  # waits for those imports
+        return cold, median_seconds(lambda: seconds_of(rehearse_one), repeat)
 
 
 VIRTUAL = "import dryfit; dryfit.virtual('h100', memory_bytes=2 * 10**12)"

@@ -32,6 +32,7 @@ def modules_after(code: str) -> set[str]:
         "import dryfit.cards, dryfit.virtual_card",
         "import dryfit.rehearse.launch, dryfit.report.text, dryfit.report.page, dryfit.report.perfetto, dryfit.cli",
         "import dryfit; [getattr(dryfit, name) for name in dryfit.__all__]",
+        "import dryfit.search.fit, dryfit.report.fit",
         "from dryfit.cli import parser; parser().format_help()",
     ],
 )
@@ -57,8 +58,8 @@ def test_help_runs_without_torch() -> None:
 def test_the_public_names() -> None:
     assert dryfit.__all__ == sorted(dryfit.__all__)
     assert dryfit.__all__ == [
-        "Card", "DryfitError", "Footprint", "Result", "UnknownCard", "UsageError", "all_cards", "analysis_of",
-        "find_card", "open_recording", "run", "virtual",
+        "Card", "DryfitError", "Fit", "Footprint", "Result", "UnknownCard", "UsageError", "all_cards", "analysis_of",
+        "find_card", "fit", "open_recording", "run", "virtual",
     ]  # fmt: skip
     for name in dryfit.__all__:
         assert getattr(dryfit, name) is not None

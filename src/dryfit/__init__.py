@@ -7,6 +7,8 @@
 
     recording = dryfit.open_recording("snapshot.pickle")     # of a real card, or of `dryfit run --record`
     dryfit.analysis_of(recording).footprint.peak.owners      # who owned the memory at the peak
+    found = dryfit.fit(["train.py", "--batch", "{batch}"], gpu="rtx-4090")
+    found.largest                   # the largest batch that fits
 
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from dryfit.recording.opening import open_recording
     from dryfit.rehearse.launch import rehearse as run
     from dryfit.rehearse.result import Result
+    from dryfit.search.fit import fit
+    from dryfit.search.found import Fit
 
 __all__ = [
     "Card",
     "DryfitError",
+    "Fit",
     "Footprint",
     "Result",
     "UnknownCard",
@@ -39,6 +44,7 @@ __all__ = [
     "all_cards",
     "analysis_of",
     "find_card",
+    "fit",
     "open_recording",
     "run",
     "virtual",
@@ -48,6 +54,7 @@ _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
     "Footprint": "dryfit.analyse:Footprint",
+    "Fit": "dryfit.search.found:Fit",
     "Result": "dryfit.rehearse.result:Result",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",
@@ -55,6 +62,7 @@ _HOMES = {
     "analysis_of": "dryfit.analyse:analyse",
     "find_card": "dryfit.cards:find_card",
     "open_recording": "dryfit.recording.opening:open_recording",
+    "fit": "dryfit.search.fit:fit",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
 }

@@ -66,6 +66,14 @@ OPTIONS = {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
         "--allow-network", "--skip-weights", "--no-values", "--quiet", "--json", "--output", "--report", "--record",
     },
+    "fit": {
+        "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
+        "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--json", "--output",
+    },
+    "estimate": {
+        "--help", "--dtype", "--amp", "--master-weights", "--lora-rank", "--lora-targets", "--optimizer", "--foreach",
+        "--fused", "--for-loop", "--gpu", "--json",
+    },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
     "cards": {"--help", "--json"},
     "doctor": {"--help", "--json"},

@@ -91,6 +91,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             }
             for process in processes
         ],
+        files=_files(observed),
         exit_code=endings.exit_code(ending, verdict, measured=measured, card_was_named=card_was_named),
     )
 
@@ -106,6 +107,12 @@ def _processes(observed: Observed) -> list[Process]:
     failed = bool(observed.status)
     found.sort(key=lambda p: (failed and p.last_oom is not None, p.used_peak_bytes, p.steps), reverse=True)
     return found
+
+
+def _files(observed: Observed) -> list[str]:
+    """The program's own source files that any of its processes imported."""
+    ends = [event for events in observed.processes for event in events if event["event"] == "end"]
+    return sorted({file for end in ends for file in end.get("files", [])})
 
 
 def _out_of_memory(main: Process | None, ending: Ending) -> OutOfMemory | None:

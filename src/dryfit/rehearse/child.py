@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.sandbox import scratch
+from dryfit.rehearse.sandbox.client import StartKeeper
 from dryfit.virtual_card import CardSettings, TorchBuild, environment
 from dryfit.virtual_card.paths import listable
 
@@ -67,10 +69,14 @@ class Request:
     allow_network: bool
     quiet: bool
     progress: TextIO | None
+    stop: threading.Event | None = None
+    recording: bool = True
 
 
-def run_once(request: Request, card: CardSettings) -> Observed:
+def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None = None) -> Observed:
     """Run the program on a card, to its end, its steady peak or a limit, and say what was seen.
+
+    With `fork` the program is a fork of a process that has imported its modules, see `warm`.
 
     Raises:
         DryfitError: the program could not be started.
@@ -78,9 +84,16 @@ def run_once(request: Request, card: CardSettings) -> Observed:
     _open_standard_streams()
     with _folder_of_our_own() as folder:
         events = EventFolder(Path(folder))
-        orders = Orders(folder=folder, steps=request.steps, values=request.values, skip_weights=request.skip_weights)
-        variables = _variables(environment(card, request.torch), orders, allow_network=request.allow_network)
-        kernels = _own_kernel_caches(variables)
+        orders = Orders(
+            folder=folder,
+            steps=request.steps,
+            values=request.values,
+            skip_weights=request.skip_weights,
+            recording=request.recording,
+            modules=fork is not None,
+        )
+        variables = variables_of(environment(card, request.torch), orders, allow_network=request.allow_network)
+        kernels = own_kernel_caches(variables)
         began = time.monotonic()
         with sandbox.start(
             request.command,
@@ -89,12 +102,13 @@ def run_once(request: Request, card: CardSettings) -> Observed:
             allow_writes=request.allow_writes,
             allow_network=request.allow_network,
             writable=[folder, str(kernels)],
-            protected=[str(path.resolve().parent) for path in _files_of(request.command)],
+            protected=folders_of_files(request.command),
             stdout=subprocess.DEVNULL if request.quiet else _STDERR,
             stderr=subprocess.DEVNULL if request.quiet else None,
+            fork=fork,
         ) as keeper:
             protection = keeper.protection()
-            stopped_by = _watch(keeper, request.limits, ProgressLine(request.progress, events), events)
+            stopped_by = _watch(keeper, request, ProgressLine(request.progress, events), events)
             ended = keeper.poll() or keeper.stop()
         if ended.problem:
             raise DryfitError(ended.problem)
@@ -115,7 +129,7 @@ def run_once(request: Request, card: CardSettings) -> Observed:
         )
 
 
-def _variables(card: dict[str, str], orders: Orders, *, allow_network: bool) -> dict[str, str]:
+def variables_of(card: dict[str, str], orders: Orders, *, allow_network: bool) -> dict[str, str]:
     """The program's environment: the user's own, the card's, our hooks first on the Python path."""
     variables = {name: value for name, value in os.environ.items() if name != "DRYFIT_GPU"}
     variables |= card
@@ -161,7 +175,7 @@ def _temporary_folder() -> Path:
     return Path("/tmp") if asked.is_relative_to("/dev") else asked
 
 
-def _own_kernel_caches(variables: dict[str, str]) -> Path:
+def own_kernel_caches(variables: dict[str, str]) -> Path:
     """Keep compiled kernels from one rehearsal to the next, apart from the user's own caches.
 
     The virtual card times all candidates of an autotuned kernel the same, and that choice must not reach a real run.
@@ -175,9 +189,9 @@ def _own_kernel_caches(variables: dict[str, str]) -> Path:
     return kernels
 
 
-def _files_of(command: Sequence[str]) -> list[Path]:
-    """The words of a command that are files, such as the script: what lies beside them is protected too."""
-    return [path for path in map(Path, command[1:]) if path.is_file()]
+def folders_of_files(command: Sequence[str]) -> list[str]:
+    """The folders of the words of a command that are files, such as the script: they are protected too."""
+    return [str(path.resolve().parent) for path in map(Path, command[1:]) if path.is_file()]
 
 
 def _without_faults(processes: list[list[Event]]) -> list[list[Event]]:
@@ -194,8 +208,8 @@ def _without_faults(processes: list[list[Event]]) -> list[list[Event]]:
     return processes
 
 
-def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: EventFolder) -> str | None:
-    """Wait for the program to end; stop it at a limit or at Ctrl-C and say which.
+def _watch(keeper: sandbox.Keeper, request: Request, line: ProgressLine, events: EventFolder) -> str | None:
+    """Wait for the program to end; stop it at a limit, at Ctrl-C or when it is asked to, and say which.
 
     Once one process has seen enough, the others may go on as long as they get on; one that waits for a rank that has
     left does not.
@@ -205,11 +219,13 @@ def _watch(keeper: sandbox.Keeper, limits: Limits, line: ProgressLine, events: E
     try:
         while keeper.wait(_POLL_SECONDS) is None:
             now = time.monotonic()
-            if now - began > limits.seconds:
+            if request.stop is not None and request.stop.is_set():
+                stopped_by = INTERRUPTED
+            elif now - began > request.limits.seconds:
                 stopped_by = TIME
             elif now - looked > _LOOK_SECONDS:
                 looked = now
-                if keeper.resident_bytes() > limits.host_memory_bytes:
+                if keeper.resident_bytes() > request.limits.host_memory_bytes:
                     stopped_by = HOST_MEMORY
                 line.update()
                 if events.one_saw_enough() and events.seconds_silent() > _SILENT_SECONDS:

@@ -7,8 +7,9 @@ was known last. Events, in the order they come:
     torch       it has imported torch, hooks are in place            versions
     step        all optimisers have stepped                          step, peaks by phase, seconds
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
+    modules     what it has imported, where that is asked for        names, environment, before_torch
     fault       our hooks failed                                     trace
-    end         the process is about to end, or was told to          how, error, peaks by step, calls, inventions
+    end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
     unrecorded  what came after `end`, the recording, is not whole   trace
 
 Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.
@@ -44,12 +45,17 @@ class Orders:
     3
 
     `steps` is the number of optimiser steps to stop after; 0 stands for «all», None for «until the peak is steady».
+    Without a `folder` the hooks are placed and nothing is written: the process is a fork server, which gives its forks
+    orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
+    all there is.
     """
 
     folder: str
     steps: int | None = None
     values: bool = True
     skip_weights: bool = False
+    recording: bool = True
+    modules: bool = False
 
     def to_text(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
@@ -63,16 +69,19 @@ class EventWriter:
     """Appends events to this process's file; each is one `write`, so a crash cannot leave half a line before it."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self.reopen()
+        self._descriptor = -1
+        self.reopen(folder)
 
-    def reopen(self) -> None:
-        """Go on in a file of this process's own, after a fork."""
-        path = f"{self._folder}/{os.getpid()}.jsonl"
+    def reopen(self, folder: str) -> None:
+        """Go on in a file of this process's own, after a fork; without a folder nothing is written."""
+        if not folder:
+            return
+        path = f"{folder}/{os.getpid()}.jsonl"
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, event: str, **fields: Any) -> None:
-        os.write(self._descriptor, (json.dumps({"event": event, **fields}, default=str) + "\n").encode())
+        if self._descriptor >= 0:
+            os.write(self._descriptor, (json.dumps({"event": event, **fields}, default=str) + "\n").encode())
 
 
 class EventFolder:

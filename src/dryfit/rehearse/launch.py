@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from dryfit.cards import Card, find_card, unlimited_card
 from dryfit.errors import UsageError
 from dryfit.rehearse import settle
-from dryfit.rehearse.assemble import assemble
+from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.result import Result
 from dryfit.virtual_card import installed_torch
-from dryfit.virtual_card.settings import settings_of
+from dryfit.virtual_card.settings import CardSettings, settings_of
 
 
 def rehearse(
@@ -35,6 +36,10 @@ def rehearse(
     values: bool = True,
     quiet: bool = False,
     progress: TextIO | None = None,
+    reserve_bytes: int = 0,
+    figures_only: bool = False,
+    stop: threading.Event | None = None,
+    run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
     """Run a program on a virtual card, in a process of its own, and say what it took.
 
@@ -45,6 +50,10 @@ def rehearse(
     name; without one DRYFIT_GPU counts, and without that the card is unlimited and the result names the cards that
     fit. `steps` is a number, "all", or None: until the peak has been steady for two steps. The program's own output
     goes to stderr; `quiet` hides it. `progress` is a terminal to draw a progress line on.
+
+    `reserve_bytes` of the card are taken before the program starts. A search wants `figures_only`: a close call is then
+    left unsettled, and nobody asks who owned the memory. Setting `stop` does what Ctrl-C does, from another thread.
+    `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
         UsageError: no such program, no such card, a torch without CUDA, a setting out of range.
@@ -63,17 +72,23 @@ def rehearse(
         allow_network=allow_network,
         quiet=quiet,
         progress=progress,
+        stop=stop,
+        recording=not figures_only,
     )
     settings = settings_of(card, address_order=address_order, count=devices_of(words))
-    observed = run_once(request, settings)
-    result = with_footprint(assemble(observed, card, card_was_named=named), observed)
+    settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
+    observed = run(request, settings)
+    result = assemble(observed, card, card_was_named=named)
+    if figures_only:
+        return result
+    result = with_footprint(result, observed)
     other_outside_bytes = settle.needs(result, card)
     if other_outside_bytes is None:
         return result
     if progress is not None:
         print("dryfit: a close call; running once more to settle it.", file=progress)
-    other = dataclasses.replace(settings, outside_bytes=other_outside_bytes)
-    return settle.by(result, assemble(run_once(request, other), card, card_was_named=named))
+    other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
+    return settle.by(result, assemble(run(request, other), card, card_was_named=named))
 
 
 def _words(program: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -127,6 +127,7 @@ class Result:
     versions: dict[str, str | None] = field(default_factory=dict)
     allocator_settings: dict[str, str] = field(default_factory=dict)
     processes: list[dict[str, Any]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     exit_code: int
     footprint: Footprint | None = None
     recording: Recording | None = field(default=None, repr=False, compare=False)

@@ -79,6 +79,11 @@ def forget() -> None:
     _library().dryfit_forget()
 
 
+def card_is_settled() -> bool:
+    """Whether a call has depended on which card it is, so that its settings no longer follow the environment."""
+    return bool(_library().dryfit_card_is_settled())
+
+
 def is_device(address: int) -> bool:
     """Whether this is an address on the card."""
     return bool(_library().dryfit_is_device(address))

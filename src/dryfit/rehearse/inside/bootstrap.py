@@ -29,14 +29,32 @@ STOP_SIGNAL = signal.SIGRTMIN + 7
 
 def start() -> None:
     """Begin watching this process, if it belongs to a rehearsal."""
+    global _this_process
     text = os.environ.get(ORDERS_VARIABLE)
     if not text:
         return
+    _install_refusals()
+    _this_process = _Process(Orders.from_text(text))
+
+
+def start_again(*, learns: bool) -> None:
+    """Begin watching a fork of a fork server: it has an environment, and so orders, of its own.
+
+    With `learns` it is to say which modules the server could import.
+    """
+    assert _this_process is not None
+    _install_refusals()
+    _this_process.follow(Orders.from_text(os.environ[ORDERS_VARIABLE]), learns=learns)
+
+
+_this_process: _Process | None = None
+
+
+def _install_refusals() -> None:
     if os.environ.get("DRYFIT_SANDBOX"):  # the kernel does less than a throw-away layer here
         from dryfit.rehearse.sandbox import refuse
 
         refuse.install_as_told()
-    _Process(Orders.from_text(text))
 
 
 class _Process:
@@ -59,16 +77,30 @@ class _Process:
 
             skip_weights.prepare()
 
+    def follow(self, orders: Orders, *, learns: bool) -> None:
+        """Begin, as a fork that has had no orders so far."""
+        self._orders, self._learns = orders, learns
+        self._begin_anew()
+
     def _begin(self) -> None:
+        if not self._orders.folder:
+            return
+        if self._orders.modules:
+            from dryfit.rehearse.inside.imported import Imported
+            from dryfit.virtual_card.calls import card_is_settled
+
+            self._imported = Imported(card_is_settled, with_names=self._learns)
         self._writer.write("python", pid=os.getpid(), parent=os.getppid(), argv=sys.orig_argv)
         self._faults = open(f"{self._orders.folder}/{os.getpid()}.fault", "w")  # noqa: SIM115, PTH123 - to the end
         faulthandler.enable(file=self._faults)
 
     def _begin_anew(self) -> None:
-        self._writer.reopen()
+        if not self._orders.folder:
+            return
+        self._writer.reopen(self._orders.folder)
         self._begin()
         if self._watch is not None:
-            self._watch.begin_anew()
+            self._watch.begin_anew(self._orders)
 
     def _finalize_with(self) -> None:
         from multiprocessing.util import Finalize
@@ -93,6 +125,8 @@ class _Process:
 
     def _say(self, how: str) -> None:
         """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
+        if self._orders.modules:
+            self._writer.write("modules", **self._imported.facts())
         ending.last_words(self._writer.write, self._facts, how)
         if self._watch is not None:
             self._watch.write_recording()

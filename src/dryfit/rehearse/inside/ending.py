@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from dryfit.places import is_of_the_program
@@ -20,7 +21,7 @@ Facts = Callable[[], dict[str, Any]]
 
 def last_words(write: Callable[..., None], facts: Facts, how: str) -> None:
     """Write the `end` event: how it ended, the uncaught exception if there was one, and all that is known."""
-    write("end", how=how, error=uncaught_error(), **facts())
+    write("end", how=how, error=uncaught_error(), files=program_files(), **facts())
 
 
 def stop_now(say: Callable[[str], None], how: str) -> NoReturn:
@@ -41,6 +42,14 @@ def _leave(status: int) -> NoReturn:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(status)
+
+
+def program_files() -> list[str]:
+    """The program's own source files that this process has imported, the script among them."""
+    # Python forgets the file of `__main__` when that has run to its end or failed, and torch names files there are not.
+    named = [*sys.argv[:1], *(getattr(module, "__file__", None) for module in list(sys.modules.values()))]
+    files = {Path(file).absolute() for file in named if isinstance(file, str) and is_of_the_program(file)}
+    return sorted(str(file) for file in files if file.is_file())
 
 
 def uncaught_error() -> dict[str, Any] | None:

@@ -42,14 +42,15 @@ def without_collections(call: Callable[..., None]) -> Callable[..., None]:
 class History:
     """Starts the allocator's record as soon as CUDA is there, and takes it out before it grows large."""
 
-    def __init__(self) -> None:
-        self.begin_anew()
+    def __init__(self, *, is_wanted: bool) -> None:
+        self.begin_anew(is_wanted=is_wanted)
         self._start_record, self._stop_record, self._snapshot = torch_private.memory_history(_MOST_EVENTS)
         torch_private.when_cuda_is_ready(self._start)
         torch_private.replace_history_switch(self._switched_by_the_program)
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, *, is_wanted: bool) -> None:
         """Forget everything, as in a forked child."""
+        self._is_wanted = is_wanted
         self._parts: list[tuple[int, Recording]] = []
         self._is_on = self._is_cut = self._has_lost_events = False
         self._counted_when_taken = 0
@@ -89,6 +90,8 @@ class History:
         )
 
     def _start(self) -> None:
+        if not self._is_wanted:
+            return
         with contextlib.suppress(RuntimeError):  # backend:cudaMallocAsync has no record
             self._start_record()
             self._is_on = True

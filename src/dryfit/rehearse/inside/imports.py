@@ -18,10 +18,13 @@ class _Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
+        self.asked: Callable[[], None] | None = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if self.asked is not None:
+            self.asked()
         if fullname not in self.waiting:
             return None
         for finder in sys.meta_path:
@@ -73,6 +76,16 @@ def after_import(name: str, function: Callable[[ModuleType], None]) -> None:
     if module is not None:
         function(module)
         return
+    _stand_first()
+    _finder.waiting.setdefault(name, []).append(function)
+
+
+def before_imports(function: Callable[[], None] | None) -> None:
+    """Call `function()` whenever a module is about to be imported that has not been yet; None ends it."""
+    _stand_first()
+    _finder.asked = function
+
+
+def _stand_first() -> None:
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    _finder.waiting.setdefault(name, []).append(function)

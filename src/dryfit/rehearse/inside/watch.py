@@ -27,7 +27,7 @@ class Watch:
     ) -> None:
         self._orders, self._writer, self._stop = orders, writer, stop
         self._peaks: list[tuple[int, int]] = []
-        self._history = History()
+        self._history = History(is_wanted=orders.recording)
         self._recorder = Recorder(self._history.take_if_large)
         meter = PeakMeter(calls.take_peak_used_bytes)
         self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
@@ -44,11 +44,12 @@ class Watch:
         """Write what the figures depend on: Python, torch, the CUDA it was built with."""
         self._writer.write("torch", versions={"python": platform.python_version(), **torch_private.versions()})
 
-    def begin_anew(self) -> None:
-        """Forget what the parent did: this is a forked child."""
+    def begin_anew(self, orders: Orders) -> None:
+        """Forget what the parent did: this is a forked child, and has orders of its own."""
+        self._orders = orders
         self._peaks.clear()
         self._recorder.begin_anew()
-        self._history.begin_anew()
+        self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
         self.introduce()
 
@@ -64,6 +65,8 @@ class Watch:
 
     def write_recording(self) -> None:
         """Write the recording of this process; its last words are said by then."""
+        if not self._orders.recording:
+            return
         path = f"{self._orders.folder}/{os.getpid()}{RECORDING_SUFFIX}"
         try:
             self._history.write(path, self._recorder)

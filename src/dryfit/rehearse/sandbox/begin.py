@@ -28,6 +28,14 @@ class Refused(Exception):
         self.stage = stage
 
 
+class TheProgram(BaseException):
+    """Raised in a process that is where the program has to run, and is a fork that needs no exec to be it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        super().__init__()
+        self.environment = environment
+
+
 def ways(spec: messages.Message) -> list[tuple[str, bool]]:
     """How to try, in this order: what keeps the program's writes away, and whether in a user namespace."""
     root = os.geteuid() == 0
@@ -54,6 +62,8 @@ def begin(spec: messages.Message, way: Way, inner: int) -> NoReturn:
         kernel.die_with_parent()
         if os.getppid() == keeper:
             _begin(spec, way, inner)
+    except TheProgram:
+        raise
     except Refused as refused:
         messages.write(inner, {"kind": "refused", "stage": refused.stage, "failures": [str(refused)]})
     except BaseException as error:  # a fault of ours: nothing but this process may see it, so it is reported as such
@@ -66,10 +76,11 @@ def _begin(spec: messages.Message, way: Way, inner: int) -> None:
     name, own_user, without = way
     started: messages.Message = {"kind": "started", "writes": ALLOWED if name == BARE else name}
     started |= {"read_only": [], "failures": []}
-    addresses, hosts = _this_machine(spec)
+    addresses, hosts = this_machine(spec)
     if own_user:
-        _own_user()
-    started["network"] = _network(spec, without, addresses, started["failures"])
+        enter_own_user()
+        kernel.die_with_parent()  # new credentials may have cleared it
+    started["network"] = enter_own_network(spec, without, addresses, started["failures"])
     own_processes = name in WITH_MOUNTS and "processes" not in without
     started["processes"] = "namespace" if own_processes else "reaper"
     if name in WITH_MOUNTS:
@@ -83,7 +94,8 @@ def _begin(spec: messages.Message, way: Way, inner: int) -> None:
         _execute(spec, name, inner, started)
 
 
-def _own_user() -> None:
+def enter_own_user() -> None:
+    """Give this process a user namespace in which its user is the only one."""
     user, group = os.geteuid(), os.getegid()
     try:
         kernel.unshare(kernel.NEW_USER)
@@ -97,10 +109,9 @@ def _own_user() -> None:
             "kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns one may forbid it, "
             "and so may a container's seccomp profile.",
         ) from error
-    kernel.die_with_parent()  # new credentials may have cleared it
 
 
-def _this_machine(spec: messages.Message) -> tuple[list[bytes], str]:
+def this_machine(spec: messages.Message) -> tuple[list[bytes], str]:
     """The addresses that `lo` has to answer at, and a file to show as /etc/hosts, or none."""
     if spec["allow_network"]:
         return [], ""
@@ -120,7 +131,10 @@ def _this_machine(spec: messages.Message) -> tuple[list[bytes], str]:
         return [], ""
 
 
-def _network(spec: messages.Message, without: frozenset[str], addresses: list[bytes], failures: list[str]) -> str:
+def enter_own_network(
+    spec: messages.Message, without: frozenset[str], addresses: list[bytes], failures: list[str]
+) -> str:
+    """Give this process a network of its own where it can have one; say which of `Protection.network` that comes to."""
     if spec["allow_network"]:
         return ALLOWED
     if "network" in without:
@@ -159,7 +173,7 @@ def _own_mounts(
     else:
         old, new = mounts.OLD, mounts.NEW
         try:
-            _throw_away(spec, name, own_user, own_processes, started)
+            throw_away(spec, name, own_user, own_processes, started)
         except OSError as error:
             raise Refused("mounts", f"The {name} could not be mounted ({error}).") from error
     if hosts and os.path.exists(new + hosts_target):
@@ -174,9 +188,10 @@ def _own_mounts(
             raise Refused("processes", f"No process namespace could be made ({error.strerror}).") from error
 
 
-def _throw_away(
+def throw_away(
     spec: messages.Message, name: str, own_user: bool, own_processes: bool, started: messages.Message
 ) -> None:
+    """Put together, in a mount namespace of this process, the root that `mounts.enter` enters."""
     scratch = spec["scratch"]
     seen = mounts.visible_mounts()
     steps = mounts.plan(seen, spec["temporary"], spec["protected"], spec["writable"], scratch)
@@ -246,6 +261,8 @@ def _in_own_processes(spec: messages.Message, name: str, inner: int, started: me
                 full = "memory" if started["writes"] == MEMORY_LAYERS and mounts.is_full("/") else ""
                 messages.write(inner, {"kind": "ended", "status": status, "full": full})
                 break
+    except TheProgram:
+        raise
     except Refused as refused:
         messages.write(inner, {"kind": "refused", "stage": refused.stage, "failures": [str(refused)]})
     except BaseException as error:
@@ -273,11 +290,14 @@ def _execute(spec: messages.Message, name: str, inner: int, started: messages.Me
     argv = spec["argv"]
     try:
         os.chdir(spec["cwd"])
+        if not argv:
+            kernel.unblock_signals()
+            raise TheProgram(spec["env"])
         kernel.default_signals()
         os.execvpe(argv[0], argv, spec["env"])
     except (OSError, ValueError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         messages.write(
-            inner, {"kind": "ended", "problem": f"{argv[0]} could not be started in {spec['cwd']}: {reason}."}
+            inner, {"kind": "ended", "problem": f"{spec['name']} could not be started in {spec['cwd']}: {reason}."}
         )
     os._exit(127)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO
+from typing import IO, Any, Protocol
 
 from dryfit.errors import DryfitError, UsageError
 from dryfit.rehearse.sandbox import messages, processes, scratch
@@ -26,11 +27,24 @@ _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_REMOVE = 1.0
 
 
+class KeeperProcess(Protocol):
+    """What is asked of the process that keeps the program; `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def wait(self) -> int: ...
+    def kill(self) -> None: ...
+
+
+StartKeeper = Callable[[int, int, int, int, int], KeeperProcess]
+"""Starts a keeper with these descriptors: its control, report and lock, and the program's stdout and stderr."""
+
+
 @dataclass(slots=True)
 class Keeper:
     """A running program and the process that keeps it; leaving its `with` block stops it and sees its layer removed."""
 
-    process: subprocess.Popen[bytes]
+    process: KeeperProcess
     scratch: str
     _control: int
     _report: int
@@ -193,6 +207,7 @@ def start(
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
     strongest: str = STRENGTHS[0],
+    fork: StartKeeper | None = None,
 ) -> Keeper:
     """Start a program whose writes, connections and processes stay in a sandbox, and return what keeps it.
 
@@ -206,11 +221,71 @@ def start(
     one. `writable` folders are real too; they must exist. `memory_bytes` bounds what is written where the layer has to
     be in memory. With `own_temporary` the program's TMPDIR is a folder of its own that is removed afterwards.
     `strongest` skips the ways of keeping writes away that come before it in `begin.STRENGTHS`; what is then in force,
-    and why nothing stronger is, says `Keeper.protection()`.
+    and why nothing stronger is, says `Keeper.protection()`. With `fork` the keeper is a fork of a process that is
+    prepared to be the program, and nothing is executed; `argv`, `stdout` and `stderr` are then as for a new process.
 
     Raises:
         UsageError: no scratch folder can be made in the temporary folder; it is full, say.
         OSError: no process can be started.
+    """
+    spec, lock = specification(
+        argv,
+        cwd=cwd,
+        env=env,
+        allow_writes=allow_writes,
+        allow_network=allow_network,
+        writable=writable,
+        protected=protected,
+        memory_bytes=memory_bytes,
+        own_temporary=own_temporary,
+        strongest=strongest,
+    )
+    if fork is not None:
+        spec["argv"] = []
+    control_end, control = os.pipe()
+    report, report_end = os.pipe()
+    try:
+        if fork is not None:
+            with _descriptors(stdout, stderr) as (out, err):
+                process = fork(control_end, report_end, lock, out, err)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", _KEEPER, str(control_end), str(report_end), str(lock)],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd="/",
+                pass_fds=(control_end, report_end, lock, *pass_fds),
+                start_new_session=True,
+            )
+    except BaseException:
+        os.close(control)
+        os.close(report)
+        scratch.remove(spec["scratch"])
+        raise
+    finally:
+        for descriptor in (control_end, report_end, lock):
+            os.close(descriptor)
+    messages.write(control, spec)
+    return Keeper(process, spec["scratch"], control, report, memory_bytes)
+
+
+def specification(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    allow_writes: bool = False,
+    allow_network: bool = False,
+    writable: Sequence[str] = (),
+    protected: Sequence[str] = (),
+    memory_bytes: int = 2 * GIB,
+    own_temporary: bool = True,
+    strongest: str = STRENGTHS[0],
+) -> tuple[messages.Message, int]:
+    """What `begin` is told of a sandbox, its scratch folder already made, and the lock that says the folder is in use.
+
+    The arguments, and what is raised, are those of `start`.
     """
     kept_away = [folder for folder in _real(cwd, os.path.expanduser("~"), *protected) if os.path.isdir(folder)]
     names = _real(env.get("TMPDIR"), tempfile.gettempdir(), "/tmp", "/var/tmp")
@@ -228,8 +303,9 @@ def start(
     environment = dict(env)
     if own_temporary:
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), f"{folder}/temporary")
-    spec = {
+    spec: messages.Message = {
         "argv": list(argv),
+        "name": argv[0],
         "cwd": cwd,
         "env": environment,
         "allow_writes": allow_writes,
@@ -244,28 +320,20 @@ def start(
         "strongest": strongest if outside or STRENGTHS.index(strongest) else "memory-layers",
         "parent": os.getpid(),
     }
-    control_end, control = os.pipe()
-    report, report_end = os.pipe()
+    return spec, lock
+
+
+@contextlib.contextmanager
+def _descriptors(*streams: Any) -> Iterator[list[int]]:
+    """Standard streams as `subprocess` takes them (None for its own, DEVNULL, a descriptor) as descriptors."""
+    nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _KEEPER, str(control_end), str(report_end), str(lock)],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd="/",
-            pass_fds=(control_end, report_end, lock, *pass_fds),
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(control)
-        os.close(report)
-        scratch.remove(folder)
-        raise
+        yield [
+            number if stream is None else nothing if stream == subprocess.DEVNULL else stream
+            for number, stream in enumerate(streams, start=1)
+        ]
     finally:
-        for descriptor in (control_end, report_end, lock):
-            os.close(descriptor)
-    messages.write(control, spec)
-    return Keeper(process, folder, control, report, memory_bytes)
+        os.close(nothing)
 
 
 def _real(*paths: str | None) -> list[str]:

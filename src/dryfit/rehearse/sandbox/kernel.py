@@ -18,6 +18,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SYS_MOUNT_SETATTR = 442
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _SIG_SETMASK = 2
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 1, 2, 9, 13, 15, 17, 25
@@ -46,6 +47,11 @@ def syscall(number: int, *arguments: object) -> int:
 def unshare(flags: int) -> None:
     """Give this process namespaces of its own: any of `NEW_MOUNTS | NEW_USER | NEW_PIDS | NEW_NET`."""
     _checked(_libc.unshare(flags))
+
+
+def enter_namespace(descriptor: int, kind: int) -> None:
+    """Join the namespace that a file of /proc/PID/ns stands for; `kind` is its flag, such as `NEW_MOUNTS`."""
+    _checked(_libc.setns(descriptor, kind))
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
@@ -105,6 +111,18 @@ def give_up_new_privileges() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
+def keep_capabilities() -> None:
+    """Let what this process executes next have its capabilities too; in a user namespace they would be lost."""
+    header = (ctypes.c_uint32 * 2)(0x2008_0522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    data = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable of 32 capabilities, and of the next 32
+    _checked(_libc.capget(header, data))
+    data[2], data[5] = data[1], data[4]
+    _checked(_libc.capset(header, data))
+    for number in range(64):
+        if data[1 + 3 * (number // 32)] >> number % 32 & 1:
+            _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, number, 0, 0))
+
+
 def signal_descriptor(*signals: int) -> int:
     """Block the signals and give a file descriptor that is readable when one has come."""
     mask = (ctypes.c_uint64 * 16)(sum(1 << (number - 1) for number in signals))
@@ -116,6 +134,11 @@ def default_signals() -> None:
     """Undo what Python and `signal_descriptor` did to signals, as a program that is about to be started expects."""
     for number in (SIGPIPE, SIGXFSZ):
         _libc.signal(number, None)
+    unblock_signals()
+
+
+def unblock_signals() -> None:
+    """Let every signal through again."""
     _checked(_libc.sigprocmask(_SIG_SETMASK, (ctypes.c_uint64 * 16)(0), None))
 
 

@@ -3,6 +3,7 @@
 A `sitecustomize` that the environment has of its own is hidden by this one, so it is run here afterwards.
 """
 
+import os
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -25,3 +26,8 @@ _own = PathFinder.find_spec(__name__, sys.path)
 if _own is not None and _own.loader is not None:
     sys.modules[__name__] = module_from_spec(_own)
     _own.loader.exec_module(sys.modules[__name__])
+
+if "DRYFIT_FORK_SERVER" in os.environ:
+    from dryfit.rehearse.inside import fork_server
+
+    fork_server.serve()  # returns in forks, which go on as the process of the program that they were started as

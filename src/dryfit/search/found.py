@@ -1,0 +1,160 @@
+"""The answer of a search: a value that can be saved, read back and printed in any form."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dryfit.errors import UsageError
+from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EXIT_USAGE
+from dryfit.search.effective import EffectiveBatch
+from dryfit.search.law import Law, law_from_dict
+from dryfit.search.trial import STOPPED, TOO_BIG, Trial, trial_from_dict
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What the smallest value takes, where not even that fits: rehearsed on the card's own chip without a limit.
+
+    `card` is the smallest of the catalogue that it was then rehearsed on and does fit, None if none was found.
+    """
+
+    value: int
+    peak_total_bytes: int
+    card: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one card holds, with one row's words. `gpu` is the name that the card was asked for by.
+
+    `largest` is the largest value that fits, by the memory expected outside PyTorch's allocator; `surely` the largest
+    that does whatever of its margin that takes. `beyond` is the next value, which was rehearsed and does not fit; None
+    where the range ends with `largest`. `multiple_of` and `out_of_order` are as in `largest.Found`.
+    """
+
+    gpu: str
+    card: dict[str, Any]
+    row: dict[str, str] = field(default_factory=dict)
+    largest: int | None
+    surely: int | None = None
+    beyond: int | None = None
+    multiple_of: int = 1
+    out_of_order: tuple[int, ...] = ()
+    law: Law | None = None
+    effective: EffectiveBatch | None = None
+    need: Need | None = None
+    trials: tuple[Trial, ...] = ()
+
+    def trial(self, value: int | None) -> Trial | None:
+        """The rehearsal of a value; None if it was not rehearsed."""
+        return next((trial for trial in self.trials if trial.value == value), None)
+
+    @property
+    def why_none(self) -> str | None:
+        """Why nothing fits: "too big", "failed" or "stopped"; None where something does."""
+        if self.largest is not None or not self.trials:
+            return None
+        kinds = [trial.kind for trial in self.trials]
+        return next((kind for kind in (TOO_BIG, STOPPED) if kind in kinds), kinds[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("law", "effective"):
+            values[name] = values[name].to_dict() if values[name] is not None else None
+        values["need"] = asdict(self.need) if self.need is not None else None
+        return values | {"out_of_order": list(self.out_of_order), "trials": [trial.to_dict() for trial in self.trials]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The largest values that fit, one answer for each row and card. All sizes are bytes.
+
+    `program` has the placeholders in it, `searched` names the one that was searched, from `lowest` to `highest`.
+    `rehearsals` were run for it, and `from_cache` taken from earlier ones.
+    """
+
+    program: list[str]
+    searched: str
+    lowest: int
+    highest: int
+    reserve_bytes: int = 0
+    answers: tuple[Answer, ...]
+    rehearsals: int
+    from_cache: int
+    wall_seconds: float
+    versions: dict[str, str | None] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def largest(self) -> int | None:
+        """The largest value that fits, of the first answer: the only one of a search for one card without rows."""
+        return self.answers[0].largest
+
+    @property
+    def exit_code(self) -> int:
+        """0 if each card holds something; 2 where the program fails, 3 where a limit stopped it, 1 where none fits."""
+        why = {answer.why_none for answer in self.answers}
+        codes = {"failed": EXIT_USAGE, STOPPED: EXIT_LIMIT, TOO_BIG: EXIT_DOES_NOT_FIT}
+        return next((code for kind, code in codes.items() if kind in why), EXIT_FITS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The search as plain values, in the order that docs/fit.md documents."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        answers = [answer.to_dict() for answer in self.answers]
+        return {"schema_version": self.schema_version} | values | {"answers": answers}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def save(self, path: str | Path) -> None:
+        """Write the search as JSON.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        try:
+            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"The search could not be saved as {path}: {error.strerror}.") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fit:
+        """Read a saved search.
+
+        Raises:
+            UsageError: the file is none, or of a newer schema than this dryfit knows.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            if values["schema_version"] > SCHEMA_VERSION:
+                raise UsageError(
+                    f"{path} has schema version {values['schema_version']}, and this dryfit knows up to "
+                    f"{SCHEMA_VERSION}; read it with the dryfit that wrote it, or a newer one."
+                )
+            values["answers"] = tuple(_answer(answer) for answer in values["answers"])
+            return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path} is not a saved search of dryfit fit: {error}.") from error
+
+    def _repr_html_(self) -> str:
+        """The search in a notebook, as the terminal shows it."""
+        shown: str = importlib.import_module("dryfit.report.fit").html(self)  # the one step back: reports read values
+        return shown
+
+
+def _answer(values: dict[str, Any]) -> Answer:
+    known = {each.name: values[each.name] for each in fields(Answer) if each.name in values}
+    known["out_of_order"] = tuple(known["out_of_order"])
+    known["trials"] = tuple(trial_from_dict(trial) for trial in known["trials"])
+    known["law"] = law_from_dict(known["law"]) if known["law"] else None
+    known["need"] = Need(**known["need"]) if known["need"] else None
+    effective = dict(known["effective"] or {})
+    effective.pop("remainder", None)
+    known["effective"] = EffectiveBatch(**effective) if effective else None
+    return Answer(**known)

@@ -1,0 +1,110 @@
+"""Rehearsals for a search: several at once, from the cache where that knows them, stopped together by Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dryfit.cards import Card
+from dryfit.rehearse.limits import INTERRUPTED
+from dryfit.rehearse.result import Result
+from dryfit.search import cache
+from dryfit.search.progress import SearchProgress
+from dryfit.search.trial import Trial, trial_of
+from dryfit.search.words import Sweep
+from dryfit.units import TIB
+
+_WITHOUT_LIMIT_BYTES = 2 * TIB  # as the catalogue's unlimited card
+
+# Runs words on a card: as `dryfit.run`, with its own options already given to it.
+Rehearse = Callable[..., Result]
+
+
+class Stopped(Exception):
+    """The search is being stopped, by Ctrl-C or because another part of it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where one search takes place: a card as it was named, the bytes of it to leave free, and a row's words."""
+
+    gpu: str
+    card: Card
+    reserve_bytes: int
+    row: Mapping[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Rehearsals:
+    """Runs the rehearsals of a whole search, `jobs` at a time; counts them. To be used in a `with` block."""
+
+    sweep: Sweep
+    rehearse: Rehearse
+    about: Mapping[str, Any]  # what else decides what a rehearsal finds: the steps, the version of torch
+    jobs: int
+    folder: Path | None  # of the cache, None without one
+    progress: SearchProgress
+    stop: threading.Event = field(default_factory=threading.Event)
+    run: int = 0
+    from_cache: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pool: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="dryfit-rehearsal")
+
+    def __enter__(self) -> Rehearsals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        self.progress.clear()
+
+    def try_all(self, setting: Setting, values: Sequence[int]) -> dict[int, Trial]:
+        """Rehearse these values, and say what came of each.
+
+        Raises:
+            Stopped: the search was stopped meanwhile.
+        """
+        running: list[Future[Trial]] = [self._pool.submit(self._try_one, setting, value) for value in values]
+        return {value: future.result() for value, future in zip(values, running, strict=True)}
+
+    def without_limit(self, setting: Setting, value: int) -> Trial:
+        """Rehearse a value on the setting's chip with more memory than any program needs.
+
+        Raises:
+            Stopped: the search was stopped meanwhile.
+        """
+        return self._pool.submit(self._try_one, setting, value, _WITHOUT_LIMIT_BYTES).result()
+
+    def _try_one(self, setting: Setting, value: int, memory_bytes: int | None = None) -> Trial:
+        if self.stop.is_set():
+            raise Stopped
+        words = self.sweep.command(setting.row, value)
+        row = "".join(f", {name} {word}" for name, word in setting.row.items())
+        what = f"{self.sweep.searched} {value}{row} on {setting.gpu}{' without a limit' if memory_bytes else ''}"
+        key = cache.key_of(
+            words,
+            {**self.about, "card": setting.card.to_dict(), "reserve": setting.reserve_bytes, "memory": memory_bytes},
+        )
+        trial = cache.look_up(key, self.folder) if self.folder is not None else None
+        if trial is None:
+            self.progress.begins(what)
+            result = self.rehearse(
+                words, gpu=setting.gpu, memory_bytes=memory_bytes, reserve_bytes=setting.reserve_bytes, stop=self.stop
+            )
+            if result.ending.how == INTERRUPTED:
+                raise Stopped
+            trial = trial_of(value, result, reserve_bytes=setting.reserve_bytes)
+            if self.folder is not None:
+                cache.keep(key, trial, result.files, self.folder)
+        with self._lock:
+            self.run += not trial.from_cache
+            self.from_cache += trial.from_cache
+        self.progress.ended(what, trial)
+        return trial
