@@ -7,6 +7,7 @@
 
     recording = dryfit.open_recording("snapshot.pickle")     # of a real card, or of `dryfit run --record`
     dryfit.analysis_of(recording).footprint.peak.owners      # who owned the memory at the peak
+
     found = dryfit.fit(["train.py", "--batch", "{batch}"], gpu="rtx-4090")
     found.largest                   # the largest batch that fits
 
@@ -53,16 +54,16 @@ __all__ = [
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
-    "Footprint": "dryfit.analyse:Footprint",
     "Fit": "dryfit.search.found:Fit",
+    "Footprint": "dryfit.analyse:Footprint",
     "Result": "dryfit.rehearse.result:Result",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",
     "all_cards": "dryfit.cards:all_cards",
     "analysis_of": "dryfit.analyse:analyse",
     "find_card": "dryfit.cards:find_card",
-    "open_recording": "dryfit.recording.opening:open_recording",
     "fit": "dryfit.search.fit:fit",
+    "open_recording": "dryfit.recording.opening:open_recording",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
 }

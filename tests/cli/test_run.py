@@ -15,33 +15,18 @@ from dryfit.errors import UsageError
 from dryfit.recording import model
 from dryfit.recording.file import load
 from dryfit.rehearse import launch
-from dryfit.rehearse.result import Ending, Result
+from dryfit.rehearse.result import Result
 from dryfit.units import format_bytes
 
 from ..analyse.build import MIB, Script, at
+from ..results import PLAIN_RESULT
 
 Captured = pytest.CaptureFixture[str]
 
 
 def result_of(script: Script) -> Result:
-    return Result(
-        verdict="unknown",
-        card=None,
-        program=["train.py"],
-        peak_allocated_bytes=4 * MIB,
-        peak_reserved_bytes=20 * MIB,
-        peak_total_bytes=30 * MIB,
-        peak_total_range_bytes={"low": 30 * MIB, "expected": 30 * MIB, "high": 30 * MIB},
-        usable_bytes=None,
-        peak_step=0,
-        peak_phase="setup",
-        steps=0,
-        ending=Ending(how="finished", sentence="The program finished by itself."),
-        wall_seconds=1.0,
-        exit_code=0,
-        recording=script.recording(),
-        analysis=analyse(script.recording()),
-    )
+    recording = script.recording()
+    return dataclasses.replace(PLAIN_RESULT, recording=recording, analysis=analyse(recording))
 
 
 @pytest.fixture

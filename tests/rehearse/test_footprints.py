@@ -13,9 +13,10 @@ from dryfit.recording.model import SEGMENT_ALLOC, Recording
 from dryfit.rehearse import footprints
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.footprints import recordings_in, with_footprint
-from dryfit.rehearse.result import Ending, Result
+from dryfit.rehearse.result import Result
 
 from ..analyse.build import MIB, Script, at
+from ..results import PLAIN_RESULT
 
 PID = 4711
 
@@ -29,22 +30,11 @@ def recording(**about: Any) -> Recording:
 
 
 def result(peak_allocated_bytes: int = 4 * MIB) -> Result:
-    return Result(
-        verdict="unknown",
-        card=None,
-        program=["train.py"],
+    return dataclasses.replace(
+        PLAIN_RESULT,
         peak_allocated_bytes=peak_allocated_bytes,
-        peak_reserved_bytes=20 * MIB,
-        peak_total_bytes=30 * MIB,
-        peak_total_range_bytes={"low": 30 * MIB, "expected": 30 * MIB, "high": 30 * MIB},
-        usable_bytes=None,
-        peak_step=0,
-        peak_phase="setup",
         steps=1,
         notes=["A note of before."],
-        ending=Ending(how="finished", sentence="The program finished by itself."),
-        wall_seconds=1.0,
-        exit_code=0,
         processes=[{"pid": PID, "peak_used_bytes": 21 * MIB}],
     )
 

@@ -5,28 +5,24 @@ from __future__ import annotations
 import dataclasses
 import xml.etree.ElementTree as ElementTree
 
-from dryfit.rehearse.result import Ending, Result
+from dryfit.rehearse.result import Ending
 from dryfit.report.notebook import html
 
+from ..results import PLAIN_RESULT
 from . import footprints
 
 GIB = 1 << 30
-RESULT = Result(
-    verdict="unknown",
-    card=None,
-    program=["train.py"],
+RESULT = dataclasses.replace(
+    PLAIN_RESULT,
     peak_allocated_bytes=8 * GIB,
     peak_reserved_bytes=9 * GIB,
     peak_total_bytes=10 * GIB,
     peak_total_range_bytes={"low": 10 * GIB, "expected": 10 * GIB, "high": 10 * GIB},
-    usable_bytes=None,
     peak_step=2,
     peak_phase="backward",
     steps=4,
     fits_on=["l4"],
     ending=Ending(how="steady", sentence="Stopped."),
-    wall_seconds=1.0,
-    exit_code=0,
 )
 
 

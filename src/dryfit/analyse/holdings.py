@@ -12,7 +12,7 @@ from dryfit.analyse.footprint import OwnerBytes, OwnerChange
 from dryfit.analyse.timeline import BEFORE_EVENTS, Timeline
 from dryfit.recording.model import MADE_OF_A_BATCH, OWNERS, REMAINDER, TEMPORARY, UNKNOWN, WORKSPACE
 from dryfit.recording.replay import Lifetimes
-from dryfit.recording.rounding import SMALLEST_BLOCK_BYTES
+from dryfit.recording.rounding import round_up
 
 # An allocation's class: its owner's place in OWNERS, and these two flags.
 _GROWS, _LOGITS, _FLAGS = 1, 2, 3
@@ -59,7 +59,8 @@ def ledger_of(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline
             attribution.owner, attribution.is_logits_or_loss, _grows(lifetimes, attribution, timeline), strict=True
         )
     )
-    return Ledger(classes, owned, left, _in_whole_blocks(max(lifetimes.requested_bytes, default=0)))
+    largest_bytes = max(lifetimes.requested_bytes, default=0)
+    return Ledger(classes, owned, left, round_up(largest_bytes) if largest_bytes else 0)
 
 
 def owned_bytes(requested_bytes: Iterable[int], block_bytes: Iterable[int]) -> array[int]:
@@ -70,12 +71,8 @@ def owned_bytes(requested_bytes: Iterable[int], block_bytes: Iterable[int]) -> a
     >>> owned_bytes([513, 0], [1 << 20, 512]).tolist()
     [1024, 512]
     """
-    rounded = map(_in_whole_blocks, requested_bytes)
-    return array("Q", [min(own, block) if own else block for own, block in zip(rounded, block_bytes, strict=True)])
-
-
-def _in_whole_blocks(size_bytes: int) -> int:
-    return -(-size_bytes // SMALLEST_BLOCK_BYTES) * SMALLEST_BLOCK_BYTES
+    sizes = zip(requested_bytes, block_bytes, strict=True)
+    return array("Q", [min(round_up(asked), block) if asked else block for asked, block in sizes])
 
 
 def _grows(lifetimes: Lifetimes, attribution: Attribution, timeline: Timeline) -> bytearray:

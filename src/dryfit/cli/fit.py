@@ -11,6 +11,7 @@ import argparse
 import sys
 
 from dryfit.cli.files import check_places
+from dryfit.cli.program import add_program, check_machine, program_of
 
 NAME = "fit"
 HELP = "find the largest batch with which a program fits on a card"
@@ -46,24 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help="print the answer as JSON")
     add("-o", "--output", metavar="FILE", help="save the answer as JSON")
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    add_program(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from dryfit.errors import UsageError
-    from dryfit.rehearse.checkup import NO, look_at_machine
     from dryfit.units import parse_bytes
 
-    machine = look_at_machine()
-    if machine.mark == NO:
-        raise UsageError(machine.sentence)
+    check_machine()
     from dryfit.search.fit import fit  # what it imports is there on Linux only
 
-    words = ["-m", *arguments.module] if arguments.module is not None else arguments.program
+    words = program_of(arguments)
     check_places({"-o": arguments.output}, read=words)
     found = fit(
-        words[1:] if words[:1] == ["--"] else words,
+        words,
         gpu=_cards(arguments.gpu),
         vary=_values(arguments.vary),
         reserve_bytes=parse_bytes(arguments.reserve) if arguments.reserve else 0,

@@ -13,7 +13,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
-from dryfit.errors import DryfitError, UsageError
+from dryfit.cli.program import add_program, check_machine, program_of
+from dryfit.errors import DryfitError
 
 if TYPE_CHECKING:
     from dryfit.rehearse.result import Result
@@ -54,24 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", metavar="FILE", help="save the result as JSON")
     add("--report", metavar="FILE", help="write who owned the memory, and when, as one HTML page")
     add("--record", metavar="FILE", help="save the recording, for `dryfit report` and other tools")
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    add_program(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.rehearse.checkup import NO, look_at_machine
     from dryfit.units import parse_bytes
 
-    machine = look_at_machine()
-    if machine.mark == NO:
-        raise UsageError(machine.sentence)
-    words = ["-m", *arguments.module] if arguments.module is not None else arguments.program
+    check_machine()
+    words = program_of(arguments)
     places = {"-o": arguments.output, "--report": arguments.report, "--record": arguments.record}
     check_places(places, read=words)
     from dryfit.rehearse.launch import rehearse  # what it imports is there on Linux only
 
     result = rehearse(
-        words[1:] if words[:1] == ["--"] else words,
+        words,
         gpu=arguments.gpu,
         memory_bytes=parse_bytes(arguments.memory) if arguments.memory else None,
         address_order=arguments.address_order,

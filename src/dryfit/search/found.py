@@ -13,6 +13,7 @@ from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EX
 from dryfit.search.effective import EffectiveBatch
 from dryfit.search.law import Law, law_from_dict
 from dryfit.search.trial import STOPPED, TOO_BIG, Trial, trial_from_dict
+from dryfit.whole_files import whole_file
 
 SCHEMA_VERSION = 1
 
@@ -118,10 +119,8 @@ class Fit:
         Raises:
             UsageError: the file cannot be written.
         """
-        try:
-            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"The search could not be saved as {path}: {error.strerror}.") from error
+        with whole_file(path, "search") as file:
+            file.write(f"{self.to_json()}\n".encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:
@@ -139,7 +138,7 @@ class Fit:
                 )
             values["answers"] = tuple(_answer(answer) for answer in values["answers"])
             return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path} is not a saved search of dryfit fit: {error}.") from error
 
     def _repr_html_(self) -> str:

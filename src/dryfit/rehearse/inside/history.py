@@ -24,7 +24,7 @@ _MOST_IN_THE_ALLOCATOR = 400_000
 _MOST_EVENTS = 2_000_000
 
 
-def without_collections(call: Callable[..., None]) -> Callable[..., None]:
+def _without_collections(call: Callable[..., None]) -> Callable[..., None]:
     """Let Python's collector rest meanwhile: a snapshot is a million new objects, and none of them is garbage."""
 
     def run(*args: Any) -> None:
@@ -101,7 +101,7 @@ class History:
         if on and self._is_on:
             self._take()
 
-    @without_collections
+    @_without_collections
     def _take(self) -> None:
         snapshot = self._snapshot()
         self._start_record()
