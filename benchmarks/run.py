@@ -6,7 +6,7 @@ Prints one line per claim of the README:
     GPT-2 example                         `dryfit run` of it, against the import time of its own imports
     70B-sized model                       three steps, beyond imports
     a step                                with hooks and recording, with values too, against the bare virtual step
-    recording                             its events and size
+    recording                             its events and size, and `dryfit report` of it
     warm                                  a further rehearsal of the GPT-2 example, beside a cold one
 """
 
@@ -54,7 +54,8 @@ def recording_size(*words: str) -> str:
         path = Path(folder) / "run.dryfit"
         rehearsal("--record", str(path), *words)
         events = sum(len(trace.events) for trace in load(path).devices)
-        return f"{events:,} events, {format_bytes(path.stat().st_size)}"
+        seconds = process_seconds("-m", "dryfit", "report", str(path))
+        return f"{events:,} events, {format_bytes(path.stat().st_size)}, reported on in {seconds:.2f} s"
 
 
 def step_milliseconds(prelude: str, example: str, *arguments: str) -> float:
