@@ -49,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the program").add_argument
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--no-values", action="store_true", help="do not compute small operators; for comparison only")
+    add(
+        "--with",
+        dest="measures",
+        metavar="MEASURE[,MEASURE ...]",
+        default="",
+        help="switch measures on, as `dryfit plan` names them: checkpoint-blocks,micro-batch:4",
+    )
     add("--quiet", action="store_true", help="hide what the program prints")
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help="print the result as JSON")
@@ -80,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         skip_weights=arguments.skip_weights,
         values=not arguments.no_values,
         quiet=arguments.quiet,
+        measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
         progress=sys.stderr,
     )
     problems = _save(result, arguments)

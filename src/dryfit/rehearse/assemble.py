@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
+from dryfit.measures.facts import facts_from_dict
 from dryfit.recording.model import Recording
 from dryfit.rehearse import endings, growth, unknowns
 from dryfit.rehearse.events import ENOUGH, Event
@@ -92,6 +93,9 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             for process in processes
         ],
         files=_files(observed),
+        phase_peaks=main.phase_peaks if main else {},
+        measures=_measures(observed),
+        facts=facts_from_dict(main.end["program"]) if main and main.end and main.end.get("program") else None,
         exit_code=endings.exit_code(ending, verdict, measured=measured, card_was_named=card_was_named),
     )
 
@@ -106,6 +110,16 @@ def _processes(observed: Observed) -> list[Process]:
     found = [process for process in with_torch if process.used_peak_bytes or process.ooms] or with_torch
     failed = bool(observed.status)
     found.sort(key=lambda p: (failed and p.last_oom is not None, p.used_peak_bytes, p.steps), reverse=True)
+    return found
+
+
+def _measures(observed: Observed) -> dict[str, bool]:
+    """The measures that were on, each with whether it found something to do in any of the processes."""
+    ends = [event for events in observed.processes for event in events if event["event"] == "end"]
+    found: dict[str, bool] = {}
+    for end in ends:
+        for name, has_acted in end.get("measures", {}).items():
+            found[name] = has_acted or found.get(name, False)
     return found
 
 
@@ -200,6 +214,9 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
             "The process ran out of addresses, not the card of memory: look for a limit on virtual memory (ulimit -v), "
             "and lift it."
         )
+    for name, has_acted in _measures(observed).items():
+        if not has_acted:
+            notes.append(f"The measure {name} found nothing to do in this program.")
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

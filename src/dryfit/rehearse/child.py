@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dryfit.errors import DryfitError, UsageError
+from dryfit.measures.catalogue import measures_of
 from dryfit.places import is_of_the_program
 from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed
@@ -71,6 +72,8 @@ class Request:
     progress: TextIO | None
     stop: threading.Event | None = None
     recording: bool = True
+    measures: tuple[str, ...] = ()
+    facts: bool = False
 
 
 def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None = None) -> Observed:
@@ -91,6 +94,8 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             skip_weights=request.skip_weights,
             recording=request.recording,
             modules=fork is not None,
+            measures=request.measures,
+            facts=request.facts,
         )
         variables = variables_of(environment(card, request.torch), orders, allow_network=request.allow_network)
         kernels = own_kernel_caches(variables)
@@ -136,6 +141,8 @@ def variables_of(card: dict[str, str], orders: Orders, *, allow_network: bool) -
     if not allow_network:
         variables |= {name: value for name, value in _OFFLINE.items() if variables.get(name) not in _STAYS_OFFLINE}
     variables["PATH"] = search_path()
+    for measure, option in measures_of(orders.measures):
+        variables |= measure.variables(variables, option)
     variables[ORDERS_VARIABLE] = orders.to_text()
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(listable(_HOOK_FOLDER)), variables.get("PYTHONPATH"))))
     return variables

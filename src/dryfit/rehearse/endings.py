@@ -6,7 +6,7 @@ import signal as signals
 from typing import TYPE_CHECKING
 
 from dryfit.places import as_seen_from_here
-from dryfit.rehearse.events import ENOUGH, Event
+from dryfit.rehearse.events import ENOUGH, NOT_SWITCHED_ON, Event
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Ending
 
@@ -40,6 +40,9 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
     error = end.get("error")
     if observed.stopped_by is not None:
         return _stopped(observed, program, main)
+    if (refused := _not_switched_on(observed)) is not None:
+        sentence = f"{refused['name']} cannot be switched on in {program}: {refused['why']}"
+        return Ending(how=NOT_SWITCHED_ON, sentence=sentence, error_message=refused["trace"] or None)
     if end.get("how") in _WHY_STOPPED:
         done = _steps(main.steps if main else 0)
         sentence = f"Stopped after {done}, {_WHY_STOPPED[end['how']]}."
@@ -76,7 +79,7 @@ def exit_code(ending: Ending, verdict: str, *, measured: bool, card_was_named: b
         return EXIT_DOES_NOT_FIT
     if ending.how in (TIME, HOST_MEMORY, "fell silent", OUT_OF_MEMORY):
         return EXIT_LIMIT
-    if ending.how in ("raised", "crashed") or not measured:
+    if ending.how in ("raised", "crashed", NOT_SWITCHED_ON) or not measured:
         return EXIT_USAGE
     return EXIT_FITS if verdict == FITS or not card_was_named else EXIT_LIMIT
 
@@ -98,6 +101,11 @@ def _last_word(observed: Observed, main: Process | None) -> Event | None:
         return main.end
     ends = [event for events in observed.processes for event in events if event["event"] == "end"]
     return next((end for end in reversed(ends) if end["error"]), ends[0] if ends else None)
+
+
+def _not_switched_on(observed: Observed) -> Event | None:
+    events = (event for events in observed.processes for event in events)
+    return next((event for event in events if event["event"] == "measure"), None)
 
 
 def _stopped(observed: Observed, program: str, main: Process | None) -> Ending:

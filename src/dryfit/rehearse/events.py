@@ -7,6 +7,7 @@ was known last. Events, in the order they come:
     torch       it has imported torch, hooks are in place            versions
     step        all optimisers have stepped                          step, peaks by phase, seconds
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
+    measure     a measure could not be switched on                   name, why, trace
     modules     what it has imported, where that is asked for        names, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
@@ -30,6 +31,9 @@ Event = dict[str, Any]
 # How a process that the rehearsal stopped says why; `inside.stopping` decides it.
 ENOUGH = ("steady", "steps", "most steps")
 
+# ... and where a measure could not be switched on.
+NOT_SWITCHED_ON = "not switched on"
+
 # How the parent tells the processes of a rehearsal what to do; a JSON object, see `Orders`.
 ORDERS_VARIABLE = "DRYFIT_REHEARSAL"
 
@@ -47,7 +51,8 @@ class Orders:
     `steps` is the number of optimiser steps to stop after; 0 stands for «all», None for «until the peak is steady».
     Without a `folder` the hooks are placed and nothing is written: the process is a fork server, which gives its forks
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
-    all there is.
+    all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
+    counted FLOPs, which takes longer and may take more memory.
     """
 
     folder: str
@@ -56,13 +61,16 @@ class Orders:
     skip_weights: bool = False
     recording: bool = True
     modules: bool = False
+    measures: tuple[str, ...] = ()
+    facts: bool = False
 
     def to_text(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_text(cls, text: str) -> Orders:
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        return cls(**values | {"measures": tuple(values["measures"])})
 
 
 class EventWriter:

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from dryfit.cards import Card, find_card, unlimited_card
 from dryfit.errors import UsageError
+from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.child import Request, run_once
@@ -38,6 +39,8 @@ def rehearse(
     progress: TextIO | None = None,
     reserve_bytes: int = 0,
     figures_only: bool = False,
+    measures: Sequence[str] = (),
+    facts: bool = False,
     stop: threading.Event | None = None,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
@@ -53,12 +56,15 @@ def rehearse(
 
     `reserve_bytes` of the card are taken before the program starts. A search wants `figures_only`: a close call is then
     left unsettled, and nobody asks who owned the memory. Setting `stop` does what Ctrl-C does, from another thread.
+    `measures` are switched on, as in ["fused-optimizer", "micro-batch:4"]; `facts` are asked for, which leaves the
+    figures those of a run that is watched closely.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
         UsageError: no such program, no such card, a torch without CUDA, a setting out of range.
     """
     words = _words(program)
+    measures_of(measures)
     card, named = _card(gpu, memory_bytes)
     request = Request(
         program=words,
@@ -74,6 +80,8 @@ def rehearse(
         progress=progress,
         stop=stop,
         recording=not figures_only,
+        measures=tuple(measures),
+        facts=facts,
     )
     settings = settings_of(card, address_order=address_order, count=devices_of(words))
     settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)

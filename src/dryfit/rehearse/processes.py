@@ -18,6 +18,7 @@ class Process:
     versions: dict[str, str | None]
     step_peaks: list[StepPeak]
     used_peak_bytes: int
+    phase_peaks: dict[str, int]
     steps: int
     ooms: list[Event]
     end: Event | None
@@ -65,10 +66,20 @@ def read_process(events: Sequence[Event]) -> Process | None:
         versions=torch["versions"],
         step_peaks=[_step_peak(e, finished.get(e["step"], {}).get("seconds")) for e in steps],
         used_peak_bytes=max((used for e in steps for _, _, used in e["phases"].values()), default=0),
+        phase_peaks=_phase_peaks(steps),
         steps=len(finished),
         ooms=[e for e in events if e["event"] == "oom"],
         end=end,
     )
+
+
+def _phase_peaks(steps: Sequence[Event]) -> dict[str, int]:
+    """The most that was allocated in each phase of any step."""
+    peaks: dict[str, int] = {}
+    for event in steps:
+        for phase, (allocated, _, _) in event["phases"].items():
+            peaks[phase] = max(allocated, peaks.get(phase, 0))
+    return peaks
 
 
 def _step_peak(event: Event, seconds: float | None) -> StepPeak:

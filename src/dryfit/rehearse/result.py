@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dryfit.analyse import Analysis, Footprint
 from dryfit.errors import DryfitError, UsageError
+from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
 from dryfit.whole_files import whole_file
@@ -100,8 +101,10 @@ class Result:
     `peak_allocated_bytes` is what tensors held, `peak_reserved_bytes` what PyTorch held from the card,
     `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
     allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
+    `phase_peaks` is what tensors held at most in each phase of any step. `measures` are those that were switched on,
+    with whether each found something to do; `facts` is what the program is like, where that was asked for.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
-    `analysis` all that was found out from it. These two are not saved with the result.
+    `analysis` all that was found out from it. `facts` and these two are not saved with the result.
     """
 
     verdict: str
@@ -129,15 +132,18 @@ class Result:
     processes: list[dict[str, Any]] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     exit_code: int
+    phase_peaks: dict[str, int] = field(default_factory=dict)
+    measures: dict[str, bool] = field(default_factory=dict)
     footprint: Footprint | None = None
+    facts: Facts | None = field(default=None, repr=False, compare=False)
     recording: Recording | None = field(default=None, repr=False, compare=False)
     analysis: Analysis | None = field(default=None, repr=False, compare=False)
     schema_version: int = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values, in the documented order of docs/result.md; without recording and analysis."""
-        values = asdict(dataclasses.replace(self, footprint=None, recording=None, analysis=None))
-        del values["recording"], values["analysis"]
+        values = asdict(dataclasses.replace(self, footprint=None, recording=None, analysis=None, facts=None))
+        del values["recording"], values["analysis"], values["facts"]
         values["footprint"] = self.footprint.to_dict() if self.footprint is not None else None
         return {"schema_version": self.schema_version, **values}
 

@@ -16,6 +16,7 @@ from dryfit.places import is_ours
 from dryfit.recording.stacks import MODULE_FILE, Frame
 from dryfit.rehearse.inside import phases
 from dryfit.rehearse.inside.identities import Identities
+from dryfit.rehearse.inside.measuring import Measuring
 from dryfit.rehearse.inside.phases import Progress
 from dryfit.rehearse.inside.recorder import Recorder
 
@@ -31,7 +32,7 @@ def module_frame(file: str, name: str, line: int) -> Frame | None:
     return Frame(MODULE_FILE, name[len(_FRAME_NAME) :], 0) if is_module else None
 
 
-def watch(progress: Progress, recorder: Recorder) -> None:
+def watch(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
     """Put the wrapper on `torch.nn.Module.__call__`.
 
     It adds no reference to any tensor that would outlive the call, so the allocator sees the same sequence with it.
@@ -68,6 +69,7 @@ def watch(progress: Progress, recorder: Recorder) -> None:
             return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
         inside.add(thread)
         try:
+            measuring.model_is_called(module, args, kwargs)
             recorder.model_is_called(module, args, kwargs)
             return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
         except BaseException as error:
@@ -76,6 +78,7 @@ def watch(progress: Progress, recorder: Recorder) -> None:
         finally:
             inside.discard(thread)
             recorder.model_returned(module)
+            measuring.model_returned(module)
 
     __call__.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
     torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]

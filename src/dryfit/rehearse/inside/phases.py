@@ -64,6 +64,11 @@ class Progress:
         return len(self._step_peaks) - 1
 
     @property
+    def all_have_stepped(self) -> bool:
+        """Whether every optimiser has stepped since the step began."""
+        return self._rounds.is_complete
+
+    @property
     def all_optimizers_have_stepped_twice(self) -> bool:
         """Whether every optimiser there is has made its states in one step, and held them through another."""
         return self._rounds.all_have_stepped_twice

@@ -16,6 +16,7 @@ from typing import Any
 from dryfit.recording.model import ZERO_GRAD
 from dryfit.rehearse.inside import module_calls, phases, torch_private
 from dryfit.rehearse.inside.imports import after_import
+from dryfit.rehearse.inside.measuring import Measuring
 from dryfit.rehearse.inside.phases import Progress
 from dryfit.rehearse.inside.recorder import Recorder
 
@@ -24,7 +25,7 @@ from dryfit.rehearse.inside.recorder import Recorder
 _WATCHDOG_PAUSE_SECONDS = 0.25
 
 
-def place(progress: Progress, recorder: Recorder, fault: Callable[[], None]) -> None:
+def place(progress: Progress, recorder: Recorder, measuring: Measuring, fault: Callable[[], None]) -> None:
     """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
     for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
         setattr(progress, name, _ours(getattr(progress, name), fault))
@@ -33,9 +34,9 @@ def place(progress: Progress, recorder: Recorder, fault: Callable[[], None]) -> 
         "model_returned", "module_returned", "backward_is_over", "optimizer_begins", "optimizer_ended",
     ):  # fmt: skip
         setattr(recorder, name, _while_it_works(recorder, getattr(recorder, name)))
-    module_calls.watch(progress, recorder)
-    _watch_backward(progress, recorder)
-    _watch_optimizers(progress, recorder)
+    module_calls.watch(progress, recorder, measuring)
+    _watch_backward(progress, recorder, measuring)
+    _watch_optimizers(progress, recorder, measuring)
     torch_private.before_counts_are_reset(recorder.counts_are_reset)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
     # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
@@ -64,7 +65,7 @@ def _while_it_works(recorder: Recorder, call: Callable[..., None]) -> Callable[.
     return guarded
 
 
-def _watch_backward(progress: Progress, recorder: Recorder) -> None:
+def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
     import torch
 
     depth = 0  # reentrant checkpointing runs backward inside backward
@@ -76,6 +77,7 @@ def _watch_backward(progress: Progress, recorder: Recorder) -> None:
             if torch.compiler.is_compiling() or torch_private.is_tracing():  # traced, and not run
                 return real(*args, **kwargs)
             if depth == 0:
+                measuring.backward_begins()
                 progress.enter(phases.BACKWARD)
             depth += 1
             try:
@@ -89,13 +91,14 @@ def _watch_backward(progress: Progress, recorder: Recorder) -> None:
                     _let_watchdog_look()
                     recorder.backward_is_over()
                     progress.enter(phases.AFTER_BACKWARD)
+                    measuring.backward_is_over()
 
         return run_backward
 
     torch_private.wrap_engine_run_backward(wrap)
 
 
-def _watch_optimizers(progress: Progress, recorder: Recorder) -> None:
+def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
     import torch
 
     stepping: set[int] = set()
@@ -113,6 +116,8 @@ def _watch_optimizers(progress: Progress, recorder: Recorder) -> None:
                 _let_watchdog_look()
                 recorder.optimizer_ended(self)
                 progress.optimizer_ended(self, before)
+                if progress.all_have_stepped:
+                    measuring.all_have_stepped()
                 return result
             finally:
                 stepping.discard(id(self))

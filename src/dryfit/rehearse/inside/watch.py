@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dryfit.rehearse.events import RECORDING_SUFFIX, EventWriter, Orders
+from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWriter, Orders
 from dryfit.rehearse.inside import oom, torch_hooks, torch_private
 from dryfit.rehearse.inside.history import History
+from dryfit.rehearse.inside.measuring import Measuring
 from dryfit.rehearse.inside.peaks import PeakMeter
 from dryfit.rehearse.inside.phases import Progress, StepEvent
 from dryfit.rehearse.inside.recorder import Recorder
@@ -31,7 +32,8 @@ class Watch:
         self._recorder = Recorder(self._history.take_if_large)
         meter = PeakMeter(calls.take_peak_used_bytes)
         self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
-        torch_hooks.place(self._progress, self._recorder, fault)
+        self._measuring = Measuring(self._cannot_switch_on)
+        torch_hooks.place(self._progress, self._recorder, self._measuring, fault)
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
@@ -39,6 +41,7 @@ class Watch:
 
             self._values = values.install(calls.answer, calls.forget)
         self.introduce()
+        self._measuring.switch_on(orders.measures)
 
     def introduce(self) -> None:
         """Write what the figures depend on: Python, torch, the CUDA it was built with."""
@@ -52,6 +55,7 @@ class Watch:
         self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
         self.introduce()
+        self._measuring.switch_on(orders.measures)
 
     def facts(self) -> dict[str, Any]:
         """What is known now, as plain values for the `end` event."""
@@ -61,7 +65,12 @@ class Watch:
             "unfaithful_calls": calls.unfaithful_calls(),
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
+            "measures": self._measuring.acted(),
         }
+
+    def _cannot_switch_on(self, measure: str, why: str, trace: str) -> None:
+        self._writer.write("measure", name=measure, why=why, trace=trace)
+        self._stop(NOT_SWITCHED_ON)
 
     def write_recording(self) -> None:
         """Write the recording of this process; its last words are said by then."""

@@ -1,0 +1,48 @@
+"""All measures, by name: those first that ask least of a person."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Sequence
+
+from dryfit.errors import UsageError
+from dryfit.measures.measure import Measure
+
+# One file each; those before cost a person less than those after, which decides between equal prices.
+_FILES = (
+    "fused_optimizer",
+)  # fmt: skip
+
+
+@functools.cache
+def all_measures() -> tuple[Measure, ...]:
+    """Every measure, in the order of the catalogue."""
+    modules = (importlib.import_module(f"dryfit.measures.{name}") for name in _FILES)
+    return tuple(measure for module in modules for measure in module.MEASURES)
+
+
+def measures_of(words: Sequence[str]) -> list[tuple[Measure, str]]:
+    """The measures of words such as "checkpoint-blocks" or "micro-batch:4", each with its option, in catalogue order.
+
+    Raises:
+        UsageError: there is no such measure, or two that do not go together.
+    """
+    known = {measure.name: measure for measure in all_measures()}
+    asked: dict[str, str] = {}
+    for word in words:
+        name, _, option = word.partition(":")
+        if name not in known:
+            raise UsageError(f"There is no measure {name!r}; there are {', '.join(known)}.")
+        asked[name] = option
+    chosen = [(measure, asked[measure.name]) for measure in all_measures() if measure.name in asked]
+    for place, (measure, _) in enumerate(chosen):
+        for other, _ in chosen[place + 1 :]:
+            if not go_together(measure, other):
+                raise UsageError(f"{measure.name} and {other.name} do not go together; choose one of them.")
+    return chosen
+
+
+def go_together(one: Measure, other: Measure) -> bool:
+    """Whether both can be on at a time."""
+    return one.group != other.group and other.name not in one.without and one.name not in other.without

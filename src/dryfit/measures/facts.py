@@ -1,0 +1,103 @@
+"""What is known of a program once it has been rehearsed: what a measure asks to see whether it applies.
+
+Collected in the rehearsed process (`rehearse.inside.facts`), where it is asked for, and written there as plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerFacts:
+    """One optimizer of the program. `kind` is its class with its module: "torch.optim.adamw.AdamW"."""
+
+    kind: str
+    parameters: int  # numbers, not tensors
+    tensors: int
+    fused: bool = False
+    foreach: bool = False  # several tensors at once, as torch's optimizers do on a card unless told otherwise
+    state_bytes: int = 0  # of its states on the card
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """One model: a module that the program itself calls in training."""
+
+    kind: str  # its class with its module
+    parameters: int
+    trainable: int
+    parameter_bytes: dict[str, int] = field(default_factory=dict)  # by dtype: {"float32": 497759232}
+    blocks: dict[str, int] = field(default_factory=dict)  # repeated blocks: how many, by class name; see `blocks`
+    batch_norms: int = 0  # layers of batch statistics that are in training mode
+    is_transformers: bool = False  # a PreTrainedModel
+    is_peft: bool = False
+    is_compiled: bool = False
+    is_checkpointed: bool = False  # activation checkpointing was seen at work in it
+    is_distributed: str = ""  # "DDP", "FSDP", "FSDP2"
+    attention: str = ""  # of a PreTrainedModel: "eager", "sdpa", "flash_attention_2"
+    multihead_with_weights: int = 0  # calls of nn.MultiheadAttention that also return the weights
+    linear_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was seen of a program in one rehearsal; sizes are bytes, counts are of one optimizer step, the last.
+
+    `flops` are of matrix multiplications, convolutions and attention, as PyTorch's own formulas count them (two for a
+    multiplication and an addition). `host_bytes` were copied between the card and the host.
+    """
+
+    way: str = "pytorch"
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    models: tuple[ModelFacts, ...] = ()
+    flops: int = 0
+    host_bytes: int = 0
+    autocast: str = ""  # dtype of autocast on the card in the forward pass: "bfloat16"; "" without
+    grad_scaler: bool = False
+    loader_batch: int = 0  # batch size of the DataLoader that is trained from, 0 without one
+    loader_samplers: bool = False  # it has a batch sampler of the program's own
+    backwards_per_step: int = 1  # above 1 where the program accumulates gradients
+    gradient_bytes_in_forward: int = 0  # of gradients alive when a forward pass began after a step, 0 if freed before
+    evaluation_with_graph: bool = False  # a model in evaluation mode built a graph that nothing went back through
+    cross_entropy_classes: int = 0  # of the largest cross-entropy, 0 without one
+    cross_entropy_bytes: int = 0  # of its logits
+    cross_entropy_from_linear: bool = False  # they are what a Linear layer returned
+    attention_square_bytes: int = 0  # of the largest softmax over a square of positions, outside fused attention
+    has_closure: bool = False  # an optimizer is given a closure
+    world: int = 1
+    peak_phase: str = ""
+    by_owner_bytes: dict[str, int] = field(default_factory=dict)  # at the peak, as the footprint has it
+
+    @property
+    def has_optimizer(self) -> bool:
+        return bool(self.optimizers)
+
+    @property
+    def batch_norms(self) -> int:
+        return sum(model.batch_norms for model in self.models)
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The repeated blocks of all models."""
+        found: dict[str, int] = {}
+        for model in self.models:
+            for name, count in model.blocks.items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def facts_from_dict(values: Mapping[str, Any]) -> Facts:
+    """Read facts that `Facts.to_dict` wrote.
+
+    >>> facts_from_dict(Facts(flops=5, models=(ModelFacts(kind="m.M", parameters=1, trainable=1),)).to_dict()).flops
+    5
+    """
+    models = tuple(ModelFacts(**each) for each in values.get("models", ()))
+    optimizers = tuple(OptimizerFacts(**each) for each in values.get("optimizers", ()))
+    return Facts(**{**values, "models": models, "optimizers": optimizers})

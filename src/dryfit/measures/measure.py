@@ -1,0 +1,86 @@
+"""What a measure is: what it does and changes, when it applies, how it is switched on, and how a person writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dryfit.measures.facts import Facts
+from dryfit.measures.moments import Moments
+
+# What a measure changes in what is computed. NOTHING: results are the same up to the order of rounding. PRECISION: the
+# same method, with numbers of fewer bits. METHOD: something else is trained, or by another rule.
+NOTHING, PRECISION, METHOD = "nothing", "precision", "method"
+CHANGES = (NOTHING, PRECISION, METHOD)
+
+# Ways in which a program trains, each with a snippet of its own where it is written in another way.
+PYTORCH, TRANSFORMERS, LIGHTNING, ACCELERATE = "pytorch", "transformers", "lightning", "accelerate"
+WAYS = (PYTORCH, TRANSFORMERS, LIGHTNING, ACCELERATE)
+
+
+def _no_options(_: Facts) -> Sequence[str]:
+    return ("",)
+
+
+def _no_variables(_: Mapping[str, str], __: str) -> dict[str, str]:
+    return {}
+
+
+def _nothing_to_switch(_: Moments, __: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One measure. Each of the files here defines one, or a few that are alike.
+
+    `name` is what `dryfit run --with NAME` calls it, `title` what a table does, `what` says in one sentence what it
+    does and why that takes less memory. Of the measures of one `group` only one can be on at a time.
+
+    `changes(facts)` is NOTHING, PRECISION or METHOD, for this program. `why_not(facts)` says in a sentence why the
+    measure does not apply to a program, or is "". `options(facts)` are the strengths in which it can be had, the
+    cheapest first, and each taking less memory than the one before; ("",) for a measure that is on or off.
+
+    `switch_on(moments, option)` switches it on in a process that has imported torch, before the program has done
+    anything with it. `variables(environment, option)` are environment variables to start the program with. `placed` are
+    words that stand in place of the program's own placeholder `{batch}`, see `micro_batch`.
+
+    `snippets` say how a person writes it, by way of training; "pytorch" is always there. `{option}` stands for the
+    option, `{blocks}` for the class of the model's repeated blocks. `needs` is the package to install, "" for none.
+    `not_counted` says what it costs beyond counted FLOPs and bytes over the host's bus; "" if nothing worth saying.
+    """
+
+    name: str
+    title: str
+    what: str
+    group: str
+    snippets: Mapping[str, str]
+    why_not: Callable[[Facts], str]
+    changes: Callable[[Facts], str]
+    switch_on: Callable[[Moments, str], None] = _nothing_to_switch
+    variables: Callable[[Mapping[str, str], str], Mapping[str, str]] = _no_variables
+    options: Callable[[Facts], Sequence[str]] = _no_options
+    not_counted: str = ""
+    needs: str = ""
+    # Names of measures that it does not go together with, beyond those of its own group.
+    without: frozenset[str] = field(default_factory=frozenset)
+
+    def snippet(self, way: str, option: str = "", blocks: str = "Block") -> str:
+        """How a person who trains in this way writes it."""
+        text = self.snippets.get(way) or self.snippets[PYTORCH]
+        return text.replace("{option}", option).replace("{blocks}", blocks).strip("\n")
+
+
+def changes_nothing(_: Facts) -> str:
+    """For a measure after which results are the same up to the order of rounding, in any program."""
+    return NOTHING
+
+
+def changes_precision(_: Facts) -> str:
+    """For a measure that computes or keeps numbers with fewer bits."""
+    return PRECISION
+
+
+def changes_method(_: Facts) -> str:
+    """For a measure that trains something else, or by another rule."""
+    return METHOD

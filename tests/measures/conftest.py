@@ -1,0 +1,66 @@
+"""Rehearsals of small programs with a measure switched on, and of the same with the measure written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dryfit.rehearse.result import Result
+from dryfit.rehearse.warm import warm_rehearsals
+
+# Large enough for every small program here; its cuBLAS workspace and outside memory are an A100's.
+CARD = "sm=80,sms=108,memory=40GiB"
+ENTRY = str(Path(__file__).parent / "programs" / "entry.py")
+
+Rehearse = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def _warm() -> Iterator[Rehearse]:
+    with warm_rehearsals([ENTRY], gpu=CARD, quiet=True, figures_only=True) as rehearse_one:
+        yield rehearse_one
+
+
+@pytest.fixture
+def rehearse(_warm: Rehearse) -> Rehearse:
+    """rehearse("language_model", "16", measures=["fused-optimizer"]): one of the programs beside, with arguments."""
+
+    def run(name: str, *arguments: str, measures: tuple[str, ...] | list[str] = (), **options: Any) -> Result:
+        return _warm([ENTRY, name, *arguments], measures=measures, **options)
+
+    return run
+
+
+@pytest.fixture
+def assert_same_bytes(rehearse: Rehearse) -> Callable[..., tuple[Result, Result]]:
+    """assert_same_bytes("language_model", ["fused-optimizer"], "fused_by_hand"): equal to the byte, in every phase.
+
+    Returns the result with the measure switched on, and that of the program as it is.
+    """
+
+    def check(
+        name: str, measures: list[str], by_hand: str, *, arguments: tuple[str, ...] = ()
+    ) -> tuple[Result, Result]:
+        plain = rehearse(name, *arguments)
+        switched = rehearse(name, *arguments, measures=measures)
+        written = rehearse(by_hand, *arguments)
+        for result in (plain, switched, written):
+            assert result.ending.how in ("steady", "finished"), result.ending
+        assert all(switched.measures.values()), switched.measures
+        assert figures(switched) == figures(written)
+        return switched, plain
+
+    return check
+
+
+def figures(result: Result) -> dict[str, Any]:
+    """What has to be equal: the peaks of the run and of every phase."""
+    return {
+        "allocated": result.peak_allocated_bytes,
+        "reserved": result.peak_reserved_bytes,
+        "total": result.peak_total_bytes,
+        "phases": result.phase_peaks,
+    }
