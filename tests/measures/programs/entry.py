@@ -1,4 +1,4 @@
-"""Runs one of the programs beside it: entry.py NAME [ARGUMENTS ...]. One entry, so that warm rehearsals serve them all."""
+"""Runs one of the programs beside it: entry.py NAME [ARGUMENTS ...]; one entry, so that warm ones serve them all."""
 
 import importlib
 import sys
