@@ -67,6 +67,7 @@ class Facts:
     cross_entropy_from_linear: bool = False  # they are what a Linear layer returned
     attention_square_bytes: int = 0  # of the largest softmax over a square of positions, outside fused attention
     has_closure: bool = False  # an optimizer is given a closure
+    allocator: dict[str, str] = field(default_factory=dict)  # as in `Result.allocator_settings`
     world: int = 1
     peak_phase: str = ""
     by_owner_bytes: dict[str, int] = field(default_factory=dict)  # at the peak, as the footprint has it
