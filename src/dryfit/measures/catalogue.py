@@ -11,6 +11,7 @@ from dryfit.measures.measure import Measure
 
 # One file each; those before cost a person less than those after, which decides between equal prices.
 _FILES = (
+    "expandable_segments",
     "fused_optimizer",
 )  # fmt: skip
 
