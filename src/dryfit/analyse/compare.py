@@ -10,8 +10,8 @@ from typing import Any
 
 from dryfit.analyse.footprint import Footprint, LineBytes, ModuleBytes, OwnerChange, TensorBytes
 from dryfit.analyse.holdings import changes
-from dryfit.analyse.plain import to_plain
 from dryfit.analyse.same_lines import Place, matched_lines
+from dryfit.plain import to_plain
 from dryfit.recording.model import MADE_OF_A_BATCH, REMAINDER
 
 SCHEMA_VERSION = 1

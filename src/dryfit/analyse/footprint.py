@@ -6,8 +6,8 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from dryfit.analyse.plain import from_plain, to_plain
 from dryfit.errors import UsageError
+from dryfit.plain import from_plain, to_plain
 
 SCHEMA_VERSION = 1
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dryfit.analyse import Analysis, Footprint
 from dryfit.errors import DryfitError, UsageError
 from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
+from dryfit.saved import read_saved
 from dryfit.whole_files import whole_file
 
 SCHEMA_VERSION = 1
-_Value = TypeVar("_Value")
 
 FITS, DOES_NOT_FIT, UNKNOWN = "fits", "does not fit", "unknown"
 
@@ -212,28 +212,9 @@ class Result:
         Raises:
             UsageError: the file is not a result, or of a newer schema than this dryfit knows.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-            if values["schema_version"] > SCHEMA_VERSION:
-                raise UsageError(
-                    f"{path} has schema version {values['schema_version']}, and this dryfit knows up to "
-                    f"{SCHEMA_VERSION}; read it with the dryfit that wrote it, or a newer one."
-                )
-            values["step_peaks"] = [_of(StepPeak, peak) for peak in values["step_peaks"]]
-            values["out_of_memory"] = _of(OutOfMemory, values["out_of_memory"]) if values["out_of_memory"] else None
-            values["unknowns"] = [_of(Unknown, unknown) for unknown in values["unknowns"]]
-            values["ending"] = _of(Ending, values["ending"])
-            values["footprint"] = Footprint.from_dict(values["footprint"]) if values.get("footprint") else None
-            return _of(cls, values)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{path} is not a saved result of dryfit run: {error}.") from error
+        return read_saved(cls, path, what="result of dryfit run", newest=SCHEMA_VERSION)
 
 
 def _report(name: str) -> Any:
     """A module of the room `report`, by name: it reads results, and a result that is shown is the one step back."""
     return importlib.import_module(f"dryfit.report.{name}")
-
-
-def _of(kind: type[_Value], values: dict[str, Any]) -> _Value:
-    """A value from its fields; those a newer dryfit has added are left out."""
-    return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})  # type: ignore[arg-type]

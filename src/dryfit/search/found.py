@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dryfit.errors import UsageError
 from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EXIT_USAGE
+from dryfit.saved import read_saved
 from dryfit.search.effective import EffectiveBatch
-from dryfit.search.law import Law, law_from_dict
-from dryfit.search.trial import STOPPED, TOO_BIG, Trial, trial_from_dict
+from dryfit.search.law import Law
+from dryfit.search.trial import STOPPED, TOO_BIG, Trial
 from dryfit.whole_files import whole_file
 
 SCHEMA_VERSION = 1
@@ -129,31 +129,9 @@ class Fit:
         Raises:
             UsageError: the file is none, or of a newer schema than this dryfit knows.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-            if values["schema_version"] > SCHEMA_VERSION:
-                raise UsageError(
-                    f"{path} has schema version {values['schema_version']}, and this dryfit knows up to "
-                    f"{SCHEMA_VERSION}; read it with the dryfit that wrote it, or a newer one."
-                )
-            values["answers"] = tuple(_answer(answer) for answer in values["answers"])
-            return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{path} is not a saved search of dryfit fit: {error}.") from error
+        return read_saved(cls, path, what="search of dryfit fit", newest=SCHEMA_VERSION)
 
     def _repr_html_(self) -> str:
         """The search in a notebook, as the terminal shows it."""
         shown: str = importlib.import_module("dryfit.report.fit").html(self)  # the one step back: reports read values
         return shown
-
-
-def _answer(values: dict[str, Any]) -> Answer:
-    known = {each.name: values[each.name] for each in fields(Answer) if each.name in values}
-    known["out_of_order"] = tuple(known["out_of_order"])
-    known["trials"] = tuple(trial_from_dict(trial) for trial in known["trials"])
-    known["law"] = law_from_dict(known["law"]) if known["law"] else None
-    known["need"] = Need(**known["need"]) if known["need"] else None
-    effective = dict(known["effective"] or {})
-    effective.pop("remainder", None)
-    known["effective"] = EffectiveBatch(**effective) if effective else None
-    return Answer(**known)

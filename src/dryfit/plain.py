@@ -57,7 +57,20 @@ def _as(kind: Any, value: Any, where: str) -> Any:
         return None if value is None else _as(of[0], value, where)
     if is_dataclass(kind):
         return from_plain(kind, value)  # type: ignore[arg-type]
-    plain = list if get_origin(kind) is tuple else get_origin(kind) or kind
+    plain: Any = list if get_origin(kind) is tuple else get_origin(kind) or kind
+    if plain is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise TypeError(f"{where} was expected to be of type {plain.__name__}, and {value!r} found")
-    return tuple(_as(get_args(kind)[0], each, where) for each in value) if plain is list else value
+    of = get_args(kind)
+    if plain is dict and of:
+        return {key: _as(of[1], each, f"{where}[{key!r}]") for key, each in value.items()}
+    if plain is not list or not of:
+        return value
+    if get_origin(kind) is list:
+        return [_as(of[0], each, where) for each in value]
+    if of[-1] is Ellipsis:
+        return tuple(_as(of[0], each, where) for each in value)
+    if len(of) != len(value):
+        raise TypeError(f"{where} was expected to have {len(of)} members, and {value!r} found")
+    return tuple(_as(each, part, where) for each, part in zip(of, value, strict=True))
