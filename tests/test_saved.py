@@ -64,5 +64,5 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"schema_version": 2, "name": "a"}')
-    with pytest.raises(UsageError, match="has schema version 2, and this dryfit knows up to 1; read it with the dryfit"):
+    with pytest.raises(UsageError, match="has schema version 2, and this dryfit knows up to 1; read it"):
         read_saved(Outer, tmp_path / "x.json", what="outer", newest=1)

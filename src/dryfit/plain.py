@@ -53,8 +53,8 @@ def _as(kind: Any, value: Any, where: str) -> Any:
     if kind is Any:
         return value
     if get_origin(kind) in (Union, UnionType):
-        of = [each for each in get_args(kind) if each is not type(None)]
-        return None if value is None else _as(of[0], value, where)
+        other = next(each for each in get_args(kind) if each is not type(None))
+        return None if value is None else _as(other, value, where)
     if is_dataclass(kind):
         return from_plain(kind, value)  # type: ignore[arg-type]
     plain: Any = list if get_origin(kind) is tuple else get_origin(kind) or kind
@@ -62,7 +62,7 @@ def _as(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise TypeError(f"{where} was expected to be of type {plain.__name__}, and {value!r} found")
-    of = get_args(kind)
+    of: tuple[Any, ...] = get_args(kind)
     if plain is dict and of:
         return {key: _as(of[1], each, f"{where}[{key!r}]") for key, each in value.items()}
     if plain is not list or not of:
