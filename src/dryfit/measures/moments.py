@@ -19,6 +19,10 @@ from types import ModuleType
 from typing import Any
 
 
+def _unguarded(call: Callable[..., Any]) -> Callable[..., Any]:
+    return call
+
+
 class CannotSwitchOn(Exception):
     """This measure cannot be switched on in this program; the message says why, for a person."""
 
@@ -48,10 +52,15 @@ class WantedOptimizer:
 
 @dataclass(slots=True, kw_only=True)
 class Moments:
-    """What one measure does, and when: functions by moment. It has acted once it has called `acts`."""
+    """What one measure does, and when: functions by moment. It has acted once it has called `acts`.
+
+    What it does elsewhere, as in a function of a library's that it has wrapped, goes through `guard`: an error in it
+    then ends the rehearsal as it does in a moment, instead of reaching the program.
+    """
 
     name: str
     after_import: Callable[[str, Callable[[ModuleType], None]], None]
+    guard: Callable[[Callable[..., Any]], Callable[..., Any]] = _unguarded
     has_acted: bool = False
     on_model_called: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = field(default_factory=list)
     on_model_returned: list[Callable[[Any], None]] = field(default_factory=list)

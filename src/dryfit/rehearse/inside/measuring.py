@@ -43,6 +43,7 @@ class Measuring:
         guarding.after_import = lambda module, do: after_import(
             module, lambda found: self._guarded(guarding, do, found)
         )
+        guarding.guard = lambda do: functools.partial(self._guarded, guarding, do)
         self._all.append(guarding)
         if not self._watches_optimizers:
             self._watches_optimizers = True
@@ -78,11 +79,11 @@ class Measuring:
             for do in moments.on_round_over:
                 self._guarded(moments, do)
 
-    def _guarded(self, moments: Moments, do: Callable[..., None], *args: Any) -> None:
+    def _guarded(self, moments: Moments, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
         try:
-            do(*args)
+            return do(*args, **kwargs)
         except CannotSwitchOn as error:
             self._refuse(moments.name, str(error), "")
         except torch.OutOfMemoryError:
