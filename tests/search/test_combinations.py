@@ -116,14 +116,13 @@ def test_an_expected_hit_and_the_strongest_are_tried_first_and_all_cheaper_ones_
     ]
     space = space_of(rungs, AS_IT_IS, together=any_two, order=prices({"cheap": 1, "dear": 30}))
     known, tried = search(space, sums, 70)
-    assert [space.words(each) for each in tried[:2]] == [
-        ("free", "cheap", "step"), ("free", "cheap", "dear", "step"),
-    ]  # fmt: skip
+    assert space.words(tried[0]) == ("free", "cheap", "step")
+    assert sums(space, tried[1]) == {"forward": 29, "backward": 29, "optimizer step": 39}  # no other takes less
     found = searched(space, known)
     assert space.words(found.cheapest or 0) == ("free", "cheap", "step")
     assert (found.ruled_out, found.left) == (0, 0)  # with time enough, what is ruled out is rehearsed too
     assert found.combinations == 11
-    assert found.cheaper == found.rehearsed - 2 == 4
+    assert found.cheaper == found.rehearsed - 2 == 3
 
 
 def test_what_one_too_big_combination_rules_out_is_counted_where_time_is_short() -> None:

@@ -13,11 +13,11 @@ from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.warm import warm_rehearsals
-from dryfit.search.answering import all_at_once, answers_of_row
+from dryfit.search.answering import answers_of_row
 from dryfit.search.cache import cache_folder
 from dryfit.search.found import Fit
 from dryfit.search.progress import SearchProgress
-from dryfit.search.rehearsing import Rehearsals
+from dryfit.search.rehearsing import Rehearsals, all_at_once
 from dryfit.search.words import Vary, sweep_of
 from dryfit.units import format_bytes
 from dryfit.virtual_card import installed_torch

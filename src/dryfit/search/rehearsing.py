@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dryfit.cards import Card
 from dryfit.rehearse.limits import INTERRUPTED
@@ -21,6 +21,9 @@ from dryfit.units import TIB
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_Found = TypeVar("_Found")
+
+_LOOK_SECONDS = 0.2
 _WITHOUT_LIMIT_BYTES = 2 * TIB  # as the catalogue's unlimited card
 
 # Runs words on a card: as `dryfit.run`, with its own options already given to it.
@@ -157,3 +160,23 @@ class Rehearsals(Runner):
             reserve_bytes=setting.reserve_bytes,
             value=value,
         )
+
+
+def all_at_once(searches: Sequence[Callable[[], _Found]], runner: Runner) -> list[_Found]:
+    """Run searches beside each other; they share the runner's pool. What ends one of them ends all."""
+    if not searches:
+        return []
+    with ThreadPoolExecutor(len(searches), thread_name_prefix="dryfit-search") as threads:
+        try:
+            running = [threads.submit(search) for search in searches]
+            while True:  # not without an end: a signal that another thread gets does not wake this one
+                done, others = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
+                errors = [error for future in done if (error := future.exception()) is not None]
+                if errors or not others:
+                    break
+            if errors:
+                raise min(errors, key=lambda error: isinstance(error, Stopped))  # the cause, not what it stopped
+            return [future.result() for future in running]
+        except BaseException:
+            runner.stop.set()
+            raise
