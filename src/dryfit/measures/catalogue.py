@@ -12,10 +12,16 @@ from dryfit.measures.measure import Measure
 # One file each; those before cost a person less than those after, which decides between equal prices.
 _FILES = (
     "expandable_segments",
+    "zero_grad",
+    "evaluation_no_grad",
     "checkpoint_blocks",
     "fused_optimizer",
     "micro_batch",
     "bf16_autocast",
+    "adamw_8bit",
+    "torchao_adamw_8bit",
+    "adafactor",
+    "offload_optimizer",
 )  # fmt: skip
 
 
