@@ -64,6 +64,7 @@ class Moments:
     has_acted: bool = False
     on_model_called: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = field(default_factory=list)
     on_model_returned: list[Callable[[Any], None]] = field(default_factory=list)
+    on_model_gave: list[Callable[[Any, Any], None]] = field(default_factory=list)
     on_backward: list[Callable[[], None]] = field(default_factory=list)
     on_backward_over: list[Callable[[], None]] = field(default_factory=list)
     on_optimizer_wanted: list[Callable[[WantedOptimizer], None]] = field(default_factory=list)
@@ -81,6 +82,10 @@ class Moments:
     def when_model_returned(self, do: Callable[[Any], None]) -> None:
         """After such a module has returned, or failed: do(module)."""
         self.on_model_returned.append(do)
+
+    def when_model_gave(self, do: Callable[[Any, Any], None]) -> None:
+        """When such a module has not failed, before it returns: do(module, output)."""
+        self.on_model_gave.append(do)
 
     def when_backward_begins(self, do: Callable[[], None]) -> None:
         """Before autograd's engine runs, but not within a backward pass."""

@@ -59,6 +59,11 @@ class Measuring:
             for do in moments.on_model_called:
                 self._guarded(moments, do, model, args, kwargs)
 
+    def model_gave(self, model: Any, output: Any) -> None:
+        for moments in reversed(self._all):
+            for do in moments.on_model_gave:
+                self._guarded(moments, do, model, output)
+
     def model_returned(self, model: Any) -> None:
         for moments in reversed(self._all):
             for do in moments.on_model_returned:

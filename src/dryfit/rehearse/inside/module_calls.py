@@ -75,7 +75,9 @@ def watch(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
             measuring.model_is_called(module, args, kwargs)  # what a person writes before the call
             begins()
             recorder.model_is_called(module, args, kwargs)
-            return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
+            output = (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
+            measuring.model_gave(module, output)
+            return output
         except BaseException as error:
             leave_out_our_frames(error)
             raise
