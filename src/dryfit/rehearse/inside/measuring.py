@@ -108,6 +108,8 @@ class Measuring:
                 if id(self_) in within:  # a subclass that calls its parent's
                     real(self_, *args, **kwargs)
                     return
+                if self_.__dict__.pop("_dryfit_is_made", False):
+                    return
                 within.add(id(self_))
                 try:
                     wanted = self_.__dict__.pop("_dryfit_wanted", None)
@@ -128,7 +130,10 @@ class Measuring:
                 for moments, do in self._wanting():
                     self._guarded(moments, do, wanted)
                 if wanted.kind is not kind:
-                    return _made_instead(wanted)
+                    instead = _made_instead(wanted)
+                    if isinstance(instead, kind):  # Python then calls its `__init__` once more
+                        instead.__dict__["_dryfit_is_made"] = True
+                    return instead
             made: Any = object.__new__(kind)
             if wanted is not None:
                 if not getattr(kind.__init__, "making", False):  # type: ignore[misc]
