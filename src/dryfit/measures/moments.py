@@ -39,6 +39,11 @@ class WantedOptimizer:
     groups: list[Any]
     settings: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        for each in self.groups:  # the parameters of a group may be a generator, which can be gone through once
+            if isinstance(each, dict) and not hasattr(each["params"], "grad_fn"):
+                each["params"] = list(each["params"])
+
     @property
     def parameters(self) -> list[Any]:
         """All tensors to be trained, in order."""
