@@ -15,6 +15,7 @@ _FILES = (
     "zero_grad",
     "evaluation_no_grad",
     "checkpoint_blocks",
+    "offload_activations",
     "fused_optimizer",
     "micro_batch",
     "bf16_autocast",
@@ -22,6 +23,7 @@ _FILES = (
     "torchao_adamw_8bit",
     "adafactor",
     "offload_optimizer",
+    "freeze_blocks",
 )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ MEASURES = (
     Measure(
         name="evaluation-no-grad",
         title="evaluation without a graph",
-        what="The evaluation runs under torch.no_grad(), and keeps no activations for a backward pass that never comes.",
+        what="The evaluation runs under torch.no_grad(), and keeps nothing for a backward pass that never comes.",
         group="evaluation",
         why_not=_why_not,
         changes=changes_nothing,
