@@ -21,7 +21,7 @@ ADAM = OptimizerFacts(kind="torch.optim.adamw.AdamW", parameters=8, tensors=1)
 
 def test_is_as_written_by_hand_where_the_words_hold_the_batch(rehearse) -> None:
     plain = rehearse("micro_loop", "16")
-    switched = rehearse("micro_loop", "4", "20", measures=["micro-batch:4,placed"])
+    switched = rehearse("micro_loop", "4", "20", measures=["micro-batch:4:placed"])
     by_hand = rehearse("micro_loop_by_hand", "4")
     assert switched.measures == {"micro-batch": True}
     assert switched.steps == by_hand.steps == 4

@@ -2,7 +2,7 @@
 
 The option is how many there are: "micro-batch:4". The DataLoader that the program trains from then gives batches of a
 quarter. Where the program's own words hold the batch (`{batch}`), a search writes the smaller number there, and asks
-for "micro-batch:4,placed": the words hold it already, and what is left to do is to accumulate.
+for "micro-batch:4:placed": the words hold it already, and what is left to do is to accumulate.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dryfit.measures.owners import owners
 if TYPE_CHECKING:
     pass
 
-_PLACED = ",placed"
+_PLACED = ":placed"
 
 
 def placed_options(batch: int) -> tuple[str, ...]:
     """The options for a program whose words hold its batch, the largest micro-batch first.
 
     >>> placed_options(12)
-    ('2,placed', '4,placed', '12,placed')
+    ('2:placed', '4:placed', '12:placed')
     """
     return tuple(option + _PLACED for option in _counts(batch))
 
@@ -37,7 +37,7 @@ def placed_options(batch: int) -> tuple[str, ...]:
 def micro_batches_of(option: str) -> int:
     """How many micro-batches an option asks for: what stands in the words' place of `{batch}` is the batch by this.
 
-    >>> micro_batches_of("4"), micro_batches_of("4,placed")
+    >>> micro_batches_of("4"), micro_batches_of("4:placed")
     (4, 4)
     """
     return int(option.removesuffix(_PLACED))
