@@ -36,6 +36,7 @@ def fit(
     host_memory_bytes: int | None = None,
     allow_network: bool = False,
     skip_weights: bool = False,
+    exact_weights: bool = False,
     jobs: int | None = None,
     cache: bool = True,
     progress: TextIO | None = None,
@@ -59,7 +60,12 @@ def fit(
     cards = _cards(gpu, reserve_bytes)
     _check(effective, gpus, jobs)
     jobs = jobs or os.cpu_count() or 1
-    options: dict[str, Any] = {"steps": steps, "allow_network": allow_network, "skip_weights": skip_weights}
+    options: dict[str, Any] = {
+        "steps": steps,
+        "allow_network": allow_network,
+        "skip_weights": skip_weights,
+        "exact_weights": exact_weights,
+    }
     host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
     torch = installed_torch()
     with (

@@ -245,6 +245,27 @@ def host_storage(address: int, size_bytes: int) -> Any:
     return torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), size_bytes)
 
 
+def is_wrapped(tensor: Any) -> bool:
+    """Whether a tensor is functorch's (of `vmap`, `grad`), which has no memory of its own: 2.4 to 2.14."""
+    import torch
+
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def dispatch_mode_is_on() -> bool:
+    """Whether a mode looks at operators, or replaces them (fake tensors, counted FLOPs): 2.4 to 2.14."""
+    import torch
+
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def truncates_uniform_numbers() -> bool:
+    """Whether `nn.init.trunc_normal_` draws a uniform number for each of its own; 2.14 rejects normal ones instead."""
+    import torch
+
+    return "erfinv_" in inspect.getsource(torch.nn.init._no_grad_trunc_normal_)
+
+
 def in_backward() -> Callable[[], int]:
     """A function that gives the number of the backward pass this thread is in, -1 outside one."""
     import torch
