@@ -18,6 +18,7 @@ _FILES = (
     "offload_activations",
     "fused_optimizer",
     "micro_batch",
+    "chunked_cross_entropy",
     "bf16_autocast",
     "adamw_8bit",
     "torchao_adamw_8bit",
