@@ -61,7 +61,7 @@ def block_kinds(model: torch.nn.Module) -> dict[str, int]:
     """How many repeated blocks there are of each class, by its name: {"GPT2Block": 12}."""
     found: dict[str, int] = {}
     for block in repeated_blocks(model):
-        name = type(block).__name__
+        name = _name(type(block))
         found[name] = found.get(name, 0) + 1
     return found
 
@@ -84,6 +84,12 @@ def blocks_in_code(kinds: Mapping[str, int]) -> str:
     """
     names = list(kinds) or ["Block"]
     return names[0] if len(names) == 1 else f"({', '.join(names)})"
+
+
+def _name(kind: type) -> str:
+    """The name of a module's class; that which FSDP2 has put in its place is a subclass of FSDPModule and of it."""
+    first, *others = kind.__bases__
+    return (others[0] if others and first.__module__.startswith("torch.distributed.") else kind).__name__
 
 
 def _weights(model: torch.nn.Module) -> dict[torch.nn.Module, int]:
