@@ -21,6 +21,10 @@ static inline uint32_t twisted(uint32_t one, uint32_t following) {
   return ((one & UPPER_BIT) | (following & ~UPPER_BIT)) >> 1 ^ (-(following & 1u) & TWIST);
 }
 
+// GCC makes a loop several times as fast where the processor has AVX2, if it may look for one.
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
+__attribute__((optimize("O3"), target_clones("avx2", "default")))
+#endif
 static void make_new_words(uint32_t words[WORDS]) {
   size_t i = 0;
   for (; i < WORDS - MIDDLE; i++) words[i] = words[i + MIDDLE] ^ twisted(words[i], words[i + 1]);
