@@ -17,6 +17,9 @@ from dryfit.rehearse.inside.imports import after_import
 
 Refuse = Callable[[str, str, str], None]
 
+FACTS = "facts"
+"""The name of the moments that are no measure's: `inside.facts` looks at the program in them."""
+
 
 class Measuring:
     """The moments of all measures that are on, and of whoever else wants to know of them (`inside.facts`).
@@ -52,7 +55,7 @@ class Measuring:
 
     def acted(self) -> dict[str, bool]:
         """Of each measure, whether it has found something to do."""
-        return {moments.name: moments.has_acted for moments in self._all}
+        return {moments.name: moments.has_acted for moments in self._all if moments.name != FACTS}
 
     def model_is_called(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for moments in self._all:
