@@ -17,6 +17,7 @@ _FILES = (
     "checkpoint_blocks",
     "offload_activations",
     "fused_optimizer",
+    "fused_attention",
     "micro_batch",
     "chunked_cross_entropy",
     "bf16_autocast",
@@ -24,7 +25,9 @@ _FILES = (
     "torchao_adamw_8bit",
     "adafactor",
     "offload_optimizer",
+    "fsdp",
     "freeze_blocks",
+    "lora",
 )  # fmt: skip
 
 

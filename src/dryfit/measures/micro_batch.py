@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from dryfit.measures.facts import Facts
+from dryfit.measures.instead import instead
 from dryfit.measures.measure import METHOD, NOTHING, Measure
 from dryfit.measures.moments import CannotSwitchOn, Moments
 from dryfit.measures.owners import owners
@@ -226,7 +227,7 @@ def _step_every_last_time(state: _Accumulation) -> None:
         return real(*args, **kwargs)
 
     state.moments.when_optimizer_was_made(hold_back)
-    for owner, name, instead in (
+    for owner, name, do in (
         (torch.amp.GradScaler, "step", scaler_step),
         (torch.amp.GradScaler, "unscale_", unscale),
         (torch.amp.GradScaler, "update", update),
@@ -235,7 +236,7 @@ def _step_every_last_time(state: _Accumulation) -> None:
         (torch.nn.utils, "clip_grad_norm_", clip),
         (torch.nn.utils, "clip_grad_value_", clip),
     ):
-        _instead(owner, name, instead)
+        instead(owner, name, do)
 
 
 def _make_loaders_smaller(state: _Accumulation) -> None:
@@ -278,8 +279,8 @@ def _make_loaders_smaller(state: _Accumulation) -> None:
             state.moments.guard(make)(self, sampler, small=sampler in trained_from)
         return real(self)
 
-    _instead(DataLoader, "__init__", made)
-    _instead(DataLoader, "__iter__", iterated)
+    instead(DataLoader, "__init__", made)
+    instead(DataLoader, "__iter__", iterated)
 
 
 def _trains(state: _Accumulation) -> bool:
@@ -312,7 +313,7 @@ def _in_transformers(state: _Accumulation, module: Any, is_placed: bool) -> None
             arguments.per_device_train_batch_size = batch // state.count
         arguments.gradient_accumulation_steps = _Written(arguments.gradient_accumulation_steps * state.count)
 
-    _instead(module.TrainingArguments, "__post_init__", post_init)
+    instead(module.TrainingArguments, "__post_init__", post_init)
 
 
 class _Written(int):
@@ -327,7 +328,7 @@ def _in_lightning(state: _Accumulation, module: Any) -> None:
             state.moments.acts()
         return real(self, model, *args, **kwargs)
 
-    _instead(module.Trainer, "fit", fit)
+    instead(module.Trainer, "fit", fit)
 
 
 def _in_accelerate(state: _Accumulation, module: Any) -> None:
@@ -343,19 +344,8 @@ def _in_accelerate(state: _Accumulation, module: Any) -> None:
             state.moments.acts()
         return real(self, *models)
 
-    _instead(module.Accelerator, "__init__", made)
-    _instead(module.Accelerator, "accumulate", accumulate)
-
-
-def _instead(owner: Any, name: str, do: Callable[..., Any]) -> None:
-    """Have a function of torch's or a framework's called through `do(real, ...)`."""
-    real = getattr(owner, name)
-
-    @functools.wraps(real)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return do(real, *args, **kwargs)
-
-    setattr(owner, name, called)
+    instead(module.Accelerator, "__init__", made)
+    instead(module.Accelerator, "accumulate", accumulate)
 
 
 def _options(facts: Facts) -> Sequence[str]:
