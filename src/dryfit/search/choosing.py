@@ -99,6 +99,20 @@ def why_rejected(measure: Measure, outcome: Outcome, before: Outcome) -> NotTake
     return None
 
 
+def beyond(ladder: Ladder, place: int, why: str) -> list[NotTaken]:
+    """What is said of the options after one that ends the climb."""
+    rest = ladder.words[place:]
+    if not rest:
+        return []
+    return [NotTaken(measure=rest[0] if len(rest) == 1 else f"{rest[0]} to {rest[-1]}", why=why)]
+
+
+def most_saved_bytes(outcome: Outcome, before: Outcome) -> int:
+    """What a rehearsal takes less than another in the phase where that is most."""
+    one, other = outcome.free.phase_peaks, before.free.phase_peaks
+    return max((size - one.get(name, 0) for name, size in other.items()), default=0)
+
+
 def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
     """How a person writes each of them, in the way this program trains."""
     facts = facts or Facts()
@@ -112,7 +126,7 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
             ToWrite(
                 measure=word,
                 title=measure.title,
-                what=measure.what,
+                what=measure.what.replace("{option}", shown),
                 snippet=measure.snippet(facts.way, shown, blocks),
                 needs=measure.needs,
                 not_counted=measure.not_counted,
@@ -151,9 +165,8 @@ def _options(measure: Measure, facts: Facts | None, wishes: Wishes) -> Sequence[
 def _saves(outcome: Outcome, before: Outcome) -> bool:
     """Whether a rehearsal takes less than another in any phase, or of the card."""
     one, other = outcome.free, before.free
-    names = {*one.phase_peaks, *other.phase_peaks}
     return (
-        any(one.phase_peaks.get(name, 0) < other.phase_peaks.get(name, 0) for name in names)
+        most_saved_bytes(outcome, before) > 0
         or one.peak_reserved_bytes < other.peak_reserved_bytes
         or one.peak_total_bytes < other.peak_total_bytes
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 import dryfit
@@ -23,8 +23,8 @@ from dryfit.search.words import USUAL, Sweep, placeholders_of
 from dryfit.units import format_bytes
 from dryfit.virtual_card import installed_torch
 
-# Combinations to rehearse, unless told otherwise: a few seconds each at most.
-MOST_COMBINATIONS = 40
+# Combinations to rehearse, unless told otherwise: a minute or so, where one takes a few seconds.
+MOST_COMBINATIONS = 24
 
 
 def plan(
@@ -117,7 +117,7 @@ def _answer(
         rejected=tuple(found.rejected),
         not_tried=tuple(found.not_tried),
         cards=found.cards,
-        extent=_extent(found, most),
+        searched=tuple(_extents(found, most)),
         notes=tuple(found.notes),
         rehearsals=question.runner.run,
         from_cache=question.runner.from_cache,
@@ -126,21 +126,21 @@ def _answer(
     )
 
 
-def _extent(found: Findings, most: int) -> Extent | None:
-    if found.searched is None or found.space is None:
-        return None
-    seen, space = found.searched, found.space
-    return Extent(
-        measures=found.helpful,
-        combinations=seen.combinations,
-        rehearsed=seen.rehearsed,
-        unanswered=seen.unanswered,
-        cheaper=seen.cheaper,
-        ruled_out=seen.ruled_out,
-        left=seen.left,
-        largest=0 if space.is_whole else space.largest,
-        most=most,
-    )
+def _extents(found: Findings, most: int) -> Iterator[Extent]:
+    for is_strict, seen in ((False, found.searched), (True, found.searched_surely)):
+        if seen is not None and (space := found.space) is not None:
+            yield Extent(
+                is_strict=is_strict,
+                measures=len({rung.measure for rung in space.rungs}),
+                combinations=seen.combinations,
+                rehearsed=seen.rehearsed,
+                unanswered=seen.unanswered,
+                cheaper=seen.cheaper,
+                ruled_out=seen.ruled_out,
+                left=seen.left,
+                largest=0 if space.is_whole else space.largest,
+                most=most,
+            )
 
 
 def _words(program: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dryfit.measures.price import Price
 from dryfit.plain import to_plain
@@ -50,8 +50,27 @@ class Tried:
     def order(self) -> tuple[int, Order, int]:
         """What a table is sorted by: what fits by its price, then what lacks least, then what gave no answer."""
         rank = {FITS: 0, TOO_BIG: 1}.get(self.kind, 2)
-        price = self.price.order if self.price is not None and self.kind == FITS else ()
-        return rank, price, self.peak_total_bytes
+        price = self.price.order if self.price is not None and self.kind == FITS else (len(self.measures),)
+        return rank, price if self.kind == FITS else (), self.peak_total_bytes
+
+
+class _Judged(Protocol):
+    """A set of measures of which it is known whether it fits."""
+
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def is_close(self) -> bool: ...
+
+
+def is_more_than_needed(one: _Judged, others: Iterable[_Judged]) -> bool:
+    """Whether it fits, and so does, as surely, a part of it alone."""
+    return one.kind == FITS and any(
+        set(other.measures) < set(one.measures) and other.kind == FITS and other.is_close <= one.is_close
+        for other in others
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +110,12 @@ class CardFor:
 class Extent:
     """How far the search went; of the numbers see `combinations.Searched`.
 
+    With `is_strict` it was the search for what fits whatever of the margin outside PyTorch's allocator is taken.
     `measures` are those that help alone. `largest` is how many of them the largest combinations that were searched
     hold, 0 where those are all there are. At `most` so many combinations were to be rehearsed.
     """
 
+    is_strict: bool = False
     measures: int
     combinations: int
     rehearsed: int
@@ -113,7 +134,8 @@ class Plan:
     `cheapest` are the measures of the cheapest set that fits: () if the program fits as it is, None if none was found.
     `surely` is the cheapest that fits whatever of the margin outside PyTorch's allocator is taken. Where nothing fits,
     `nearest` is what comes nearest. `tried` has all that was rehearsed and helps, the best first; `to_write` says how a
-    person writes the cheapest, or the nearest. `keep` is what was not to be changed.
+    person writes the cheapest that surely fits, or else the cheapest, or the nearest. `keep` is what was not to be
+    changed. `searched` says how far the search went, and the one for what surely fits, where there was one.
     """
 
     program: list[str]
@@ -132,7 +154,7 @@ class Plan:
     rejected: tuple[NotTaken, ...] = ()
     not_tried: tuple[NotTaken, ...] = ()
     cards: tuple[CardFor, ...] = ()
-    extent: Extent | None = None
+    searched: tuple[Extent, ...] = ()
     notes: tuple[str, ...] = ()
     rehearsals: int
     from_cache: int

@@ -9,7 +9,7 @@ from functools import partial
 from dryfit.measures.catalogue import go_together, measures_of
 from dryfit.measures.facts import Facts
 from dryfit.measures.price import Price
-from dryfit.search.choosing import Ladder, Wishes, choose, why_rejected
+from dryfit.search.choosing import Ladder, Wishes, beyond, choose, most_saved_bytes, why_rejected
 from dryfit.search.combinations import (
     Combination,
     Order,
@@ -21,7 +21,7 @@ from dryfit.search.combinations import (
     searched,
     space_of,
 )
-from dryfit.search.planned import CardFor, NotTaken
+from dryfit.search.planned import CardFor, NotTaken, is_more_than_needed
 from dryfit.search.question import (
     Measures,
     Outcome,
@@ -40,6 +40,8 @@ from dryfit.search.trial import FITS, TOO_BIG
 _MOST_NEAREST = 3
 # A search that only what surely fits ends may go on for so many rehearsals more, at least.
 _LEAST_FOR_SURE = 8
+# A stronger option is tried while the one before saves this share of the peak, in any phase.
+_LEAST_SHARE = 0.01
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,9 +57,9 @@ class Findings:
     surely: Measures | None = None
     nearest: Measures | None = None
     cards: tuple[CardFor, ...] = ()
-    helpful: int = 0
     space: Space | None = None
     searched: Searched | None = None
+    searched_surely: Searched | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -79,7 +81,7 @@ def find_out(question: Question, wishes: Wishes, most: int) -> Findings:
         together=lambda one, two: go_together(*(measures_of([each.word])[0][0] for each in (one, two))),
         order=partial(_expected_order, found),
     )
-    found.space, found.helpful = space, len({rung.measure for rung in rungs})
+    found.space = space
     if base.kind == FITS:
         found.cheapest = ()
     else:
@@ -118,27 +120,30 @@ def _look_at_program(question: Question, found: Findings) -> Outcome:
 def _try_singles(question: Question, wishes: Wishes, found: Findings) -> list[Rung]:
     """Rehearse each measure alone, with each of its options; those that save something, and what they cost."""
     ladders, found.not_tried = choose(found.facts, wishes)
-    words = [word for ladder in ladders for word in ladder.words]
-    outcomes = {outcome.measures[0]: outcome for outcome in outcomes_of(question, [(word,) for word in words])}
-    rungs = [rung for ladder in ladders for rung in _climbed(ladder, outcomes, found)]
-    kept: list[Measures] = [(rung.word,) for rung in rungs]
-    found.outcomes |= {each: outcomes[each[0]] for each in kept}
-    _count(question, found, kept)
+    base = found.outcomes[()]
+    climbed = all_at_once([partial(_climb, question, ladder, base) for ladder in ladders], question.runner)
+    rungs = []
+    for ladder, (kept, rejected, after) in zip(ladders, climbed, strict=True):
+        found.outcomes |= {each.measures: each for each in kept}
+        found.rejected += rejected
+        found.not_tried += after
+        rungs += [_rung(ladder.measure.name, place, each) for place, each in enumerate(kept)]
+    _count(question, found, [(rung.word,) for rung in rungs])
     return rungs
 
 
-def _climbed(ladder: Ladder, outcomes: Mapping[str, Outcome], found: Findings) -> list[Rung]:
-    """The options of a measure that save something, each beside the one before."""
-    rungs: list[Rung] = []
-    before = found.outcomes[()]
-    for word in ladder.words:
-        why = why_rejected(ladder.measure, outcomes[word], before)
-        if why is None:
-            before = outcomes[word]
-            rungs.append(_rung(ladder.measure.name, len(rungs), before))
-        else:
-            found.rejected.append(why)
-    return rungs
+def _climb(question: Question, ladder: Ladder, base: Outcome) -> tuple[list[Outcome], list[NotTaken], list[NotTaken]]:
+    """The options of a measure that save something beside the one before; what ends them, and what comes after."""
+    kept: list[Outcome] = []
+    for place, word in enumerate(ladder.words, start=1):
+        outcome, before = outcome_of(question, (word,)), kept[-1] if kept else base
+        why = why_rejected(ladder.measure, outcome, before)
+        if why is not None:
+            return kept, [why], beyond(ladder, place, f"{word} is of no use")
+        kept.append(outcome)
+        if most_saved_bytes(outcome, before) < base.free.peak_allocated_bytes * _LEAST_SHARE:
+            return kept, [], beyond(ladder, place, f"{word} saves less than 1 % more than what comes before it")
+    return kept, [], []
 
 
 def _rung(measure: str, place: int, outcome: Outcome) -> Rung:
@@ -192,8 +197,9 @@ def _surely(question: Question, space: Space, found: Findings, most: int) -> Mea
     surely: Measures | None = found.cheapest
     if outcomes[found.cheapest].kind != FITS:
         done = found.searched.rehearsed if found.searched is not None else 0
-        conclusion = _search(strict, space, found, outcomes, max(most - done, _LEAST_FOR_SURE))
-        surely = space.words(conclusion.cheapest) if conclusion.cheapest is not None else None
+        seen = _search(strict, space, found, outcomes, max(most - done, _LEAST_FOR_SURE))
+        surely = space.words(seen.cheapest) if seen.cheapest is not None else None
+        found.searched_surely = seen
     _settle(question, found, outcomes)
     return surely
 
@@ -209,8 +215,10 @@ def _settle(question: Question, found: Findings, outcomes: Mapping[Measures, Out
 
 
 def _look_at_what_is_shown(question: Question, found: Findings) -> None:
-    """Count the price of what comes nearest too, and see which cards would do."""
+    """Count the price of what fits, and of what comes nearest, and see which cards would do."""
     base = found.outcomes[()]
+    fitting = [each for each in found.outcomes.values() if each.kind == FITS]
+    _count(question, found, [each.measures for each in fitting if not is_more_than_needed(each, fitting)])
     too_big = [each for each in found.outcomes.values() if each.kind == TOO_BIG]
     too_big.sort(key=lambda each: each.free.peak_total_bytes)
     several = [each.measures for each in too_big if len(each.measures) > 1]

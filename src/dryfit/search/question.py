@@ -19,6 +19,7 @@ from dryfit.search.words import Sweep
 
 _MOST_CARDS_TRIED = 3
 MICRO_BATCH = "micro-batch"
+_CARDS = "cards"  # the group of measures whose option is a number of cards
 
 Measures = tuple[str, ...]
 
@@ -131,6 +132,7 @@ def price_of(question: Question, base: Facts, measures: Measures) -> Price:
         host_bytes=facts.host_bytes if facts is not None else base.host_bytes,
         base_host_bytes=base.host_bytes,
         changes=changes_of(measures, base),
+        cards=cards_of(measures),
         measures=len(measures),
         is_counted=facts is not None and bool(facts.flops),
     )
@@ -140,6 +142,11 @@ def changes_of(measures: Measures, facts: Facts) -> str:
     """The most that any of them changes in what is computed."""
     changes = [measure.changes(facts) for measure, _ in measures_of(measures)]
     return max(changes, key=CHANGES.index, default=CHANGES[0])
+
+
+def cards_of(measures: Measures) -> int:
+    """How many cards share the work: the option of a measure that spreads it."""
+    return max((int(option) for measure, option in measures_of(measures) if measure.group == _CARDS), default=1)
 
 
 def smallest_card(question: Question, outcome: Outcome) -> CardFor:
