@@ -6,11 +6,11 @@ import json
 
 import pytest
 import torch
+from tests.measures.conftest import figures
 
 from dryfit.measures.adafactor import MEASURES
 from dryfit.measures.facts import Facts, OptimizerFacts
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
-from tests.measures.conftest import figures
 
 (MEASURE,) = MEASURES
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.measures.conftest import figures
 
 from dryfit.measures import states_on_host
 from dryfit.measures.facts import Facts, ModelFacts, OptimizerFacts
 from dryfit.measures.offload_optimizer import MEASURES
-from tests.measures.conftest import figures
 
 (MEASURE,) = MEASURES
 BY_HAND = Path(__file__).parent / "programs" / "optimizer_on_host.py"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
+from tests.measures.conftest import figures
 
 from dryfit.measures import adamw_8bit, torchao_adamw_8bit
 from dryfit.measures.facts import Facts, ModelFacts, OptimizerFacts
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
-from tests.measures.conftest import figures
 
 PLAIN, PAGED = adamw_8bit.MEASURES
 (TORCHAO,) = torchao_adamw_8bit.MEASURES
@@ -38,31 +40,40 @@ def test_adam_with_a_closure(rehearse) -> None:
     assert figures(switched) == figures(rehearse("optimizer_closure", "8bit"))
 
 
-@pytest.mark.parametrize(
-    ("measure", "optim"), [("adamw-8bit", "adamw_bnb_8bit"), ("paged-adamw-8bit", "paged_adamw_8bit")]
-)
-def test_of_transformers_trainer(rehearse_stack, measure: str, optim: str) -> None:
+def test_of_transformers_trainer(rehearse_stack) -> None:
     """The Trainer keeps the states of embeddings in 32 bits, which the class alone does not."""
-    switched = rehearse_stack("optimizer_trainer", measures=[measure])
-    assert switched.measures == {measure: True}
-    assert switched.ending.how in ("steady", "finished")
-    assert figures(switched) == figures(rehearse_stack("optimizer_trainer", json.dumps({"optim": optim})))
-
-
-def test_of_lightning(rehearse_stack) -> None:
-    switched = rehearse_stack("optimizer_lightning", measures=["adamw-8bit"])
+    switched = rehearse_stack("optimizer_trainer", measures=["adamw-8bit"])
     assert switched.measures == {"adamw-8bit": True}
-    assert figures(switched) == figures(rehearse_stack("optimizer_lightning", "8bit"))
+    assert switched.ending.how in ("steady", "finished")
+    assert figures(switched) == figures(rehearse_stack("optimizer_trainer", json.dumps({"optim": "adamw_bnb_8bit"})))
+
+
+@pytest.mark.parametrize(
+    ("measure", "name"), [(PLAIN, "adamw_bnb_8bit"), (PAGED, "paged_adamw_8bit"), (TORCHAO, "adamw_torch_8bit")]
+)
+def test_transformers_trainer_is_told_its_own_name(measure, name: str) -> None:
+    wrapped: list[Callable[[ModuleType], None]] = []
+    moments = Moments(name=measure.name, after_import=lambda _, do: wrapped.append(do))
+    measure.switch_on(moments, "")
+    module = ModuleType("training_args")
+    module.TrainingArguments = type("TrainingArguments", (), {"__post_init__": lambda _: None})
+    for wrap in wrapped:
+        wrap(module)
+    for optim, becomes in {"adamw_torch": name, "adamw_torch_fused": name, "sgd": "sgd"}.items():
+        arguments = module.TrainingArguments()
+        arguments.optim = optim
+        arguments.__post_init__()
+        assert arguments.optim == becomes
 
 
 def test_torchaos_is_as_written_by_hand(rehearse) -> None:
     pytest.importorskip("torchao")
-    switched = rehearse("adam8_two_shapes", measures=["torchao-adamw-8bit"])
+    switched = rehearse("adam8_one_shape", measures=["torchao-adamw-8bit"])
     assert switched.measures == {"torchao-adamw-8bit": True}
-    written = rehearse("adam8_two_shapes", "torchao.optim.AdamW8bit")
+    written = rehearse("adam8_one_shape", "torchao.optim.AdamW8bit")
     assert written.ending.how in ("steady", "finished"), written.ending
     assert figures(switched) == figures(written)
-    assert switched.peak_allocated_bytes < rehearse("adam8_two_shapes").peak_allocated_bytes
+    assert switched.peak_allocated_bytes < rehearse("adam8_one_shape").peak_allocated_bytes
 
 
 @pytest.mark.parametrize("measure", [PLAIN, PAGED, TORCHAO], ids=lambda measure: measure.name)
@@ -90,14 +101,14 @@ def test_does_not_apply_under_fsdp2(measure) -> None:
 
 def test_settings_are_carried_over() -> None:
     parameter = torch.nn.Parameter(torch.zeros(2, 2))
-    group = {"params": [parameter], "weight_decay": 0.3, "fused": True, "name": "all"}
+    group = {"params": [parameter], "weight_decay": 0.3, "fused": True, "layer": 3}
     settings = {"lr": 0.5, "betas": (0.7, 0.8), "eps": 1e-6, "weight_decay": 0.1, "foreach": False, "amsgrad": False}
     wanted = _wanted(PLAIN, WantedOptimizer(kind=torch.optim.AdamW, groups=[group], settings=settings))
     import bitsandbytes
 
     assert wanted.kind is bitsandbytes.optim.AdamW8bit
     assert wanted.settings == {"lr": 0.5, "betas": (0.7, 0.8), "eps": 1e-6, "weight_decay": 0.1}
-    assert wanted.groups == [{"params": [parameter], "weight_decay": 0.3, "name": "all"}]
+    assert wanted.groups == [{"params": [parameter], "weight_decay": 0.3, "layer": 3}]
 
 
 def test_what_it_does_not_have_is_refused() -> None:

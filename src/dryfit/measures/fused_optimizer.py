@@ -28,6 +28,8 @@ def _switch_on(moments: Moments, _: str) -> None:
         if not _is_torchs(wanted.kind.__module__, wanted.kind.__name__):
             return
         groups = [group for group in wanted.groups if isinstance(group, dict)]
+        if all({**wanted.settings, **group}.get("fused") for group in groups or [{}]):
+            return
         if any(each.get("differentiable") for each in (wanted.settings, *groups)):
             raise CannotSwitchOn("a fused optimizer cannot be differentiable, as the program asks for")
         wanted.settings |= {"fused": True, "foreach": None}

@@ -45,7 +45,7 @@ MEASURES = (
         why_not=_why_not,
         changes=changes_nothing,
         switch_on=_switch_on,
-        not_counted="The host needs 8 bytes a parameter of pinned memory.",
+        not_counted="The host keeps them in pinned memory: 8 bytes for each float32 parameter.",
         snippets={
             "pytorch": f"{_written()}\n\noptimizer = OffloadedAdamW(model.parameters(), ..., fused=True)",
             "transformers": f'{_written()}\n\nTrainer(..., optimizer_cls_and_kwargs=(OffloadedAdamW, {{"lr": ..., '

@@ -1,4 +1,4 @@
-"""`language_model` with groups, a schedule, fp16 with a scaler and clipped gradients; its optimizer is chosen by name."""
+"""`language_model` with groups, a schedule, fp16 with a scaler, and clipping; its optimizer is chosen by name."""
 
 import torch
 from language_model import Model, batch_of, loss_of

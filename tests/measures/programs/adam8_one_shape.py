@@ -1,4 +1,4 @@
-"""A model of two shapes of parameters, trained by an Adam of the class that is named: a kernel for each is compiled."""
+"""Layers of one shape, trained by an Adam of the class that is named: torchao compiles a kernel for every shape."""
 
 import importlib
 
@@ -8,7 +8,7 @@ from torch import nn
 
 def main(kind="torch.optim.AdamW"):
     module, _, name = kind.rpartition(".")
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8))).cuda()
+    model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(8))).cuda()
     optimizer = getattr(importlib.import_module(module), name)(model.parameters(), lr=1e-3)
     for _ in range(4):
         optimizer.zero_grad()
