@@ -252,8 +252,8 @@ def _spare(plan: Plan, each: Tried) -> str:
 def _lacking(plan: Plan, each: Tried) -> str:
     if not each.lacking_bytes:
         return "and runs out of memory on less"
-    beyond = " with what stays free" if plan.reserve_bytes else ""
-    return f"{format_bytes(each.lacking_bytes)} more than the card has{beyond}"
+    beside = f" beside the {format_bytes(plan.reserve_bytes)} that stay free" if plan.reserve_bytes else ""
+    return f"{format_bytes(each.lacking_bytes)} more than the card has{beside}"
 
 
 def _run(plan: Plan, each: Tried) -> str:

@@ -11,14 +11,14 @@ def searched_lines(plan: Plan) -> Iterator[str]:
     """What the answer rests on.
 
     Searched: 4 measures that help alone make 11 combinations, of which 5 were rehearsed. All 3 that would be cheaper
-    than the one found were rehearsed, and do not fit.
+    than the one found were rehearsed, and none fits.
     """
     for extent in plan.searched:
-        measures = "1 measure that helps" if extent.measures == 1 else f"{extent.measures} measures that help"
         if not extent.combinations:
             if not extent.is_strict:
-                yield f"Searched: {measures} alone, and there is nothing to combine."
+                yield _nothing_to_combine(extent.measures)
             continue
+        measures = f"{extent.measures} measures that help"
         of_up_to = f" of up to {extent.largest} measures" if extent.largest else ""
         vain = f", {extent.unanswered} of them without an answer" if extent.unanswered else ""
         head = f"{measures} alone make {_combinations(extent.combinations)}{of_up_to}, of which {extent.rehearsed} "
@@ -28,6 +28,13 @@ def searched_lines(plan: Plan) -> Iterator[str]:
         yield f"{start}: {head}. {_how_sure(extent, found)}"
 
 
+def _nothing_to_combine(measures: int) -> str:
+    if not measures:
+        return "Of the measures that were tried none helps alone, so there is nothing to combine."
+    helps = "1 measure helps" if measures == 1 else f"{measures} measures help"
+    return f"Searched: {helps} alone, and there is nothing to combine."
+
+
 def _how_sure(extent: Extent, found: bool) -> str:
     """What is known of those that would be cheaper, or of all where nothing fits."""
     if not extent.cheaper:
@@ -35,8 +42,8 @@ def _how_sure(extent: Extent, found: bool) -> str:
     cheaper = f"{extent.cheaper} that would be cheaper than the one found" if found else f"{extent.cheaper}"
     done = extent.cheaper - extent.ruled_out - extent.left
     if done == extent.cheaper:
-        return f"All {cheaper} were rehearsed, and do not fit."
-    parts = [f"Of the {cheaper}, {done} {_were(done)} rehearsed and {'does' if done == 1 else 'do'} not fit"]
+        return f"All {cheaper} were rehearsed, and none fits."
+    parts = [f"Of the {cheaper}, {done} {_were(done)} rehearsed and none fits"]
     if extent.ruled_out:
         parts.append(
             f"{extent.ruled_out} {_were(extent.ruled_out)} not, since each holds measures that alone take no less than "
