@@ -138,6 +138,29 @@ def test_the_loader_of_training_batches(facts_of: FactsOf, whose: str) -> None:
     assert facts.host_bytes == BATCH * (4 * WIDTH + 8) + 7 * 4 * WIDTH
 
 
+def test_a_gradient_penalty_accumulates_nothing(facts_of: FactsOf) -> None:
+    facts = facts_of("penalises")
+    assert facts.backwards_per_step == 1 and facts.flops > STEP
+
+
+def test_activations_that_are_kept_on_the_host(facts_of: FactsOf) -> None:
+    # The input of the Linear and the output of the sigmoid, there and back.
+    assert facts_of("keeps_on_host").host_bytes == 2 * 2 * 4 * BATCH * WIDTH
+
+
+def test_quantised_products_have_formulas_of_ours(facts_of: FactsOf) -> None:
+    facts = facts_of("multiplies_integers")
+    linear = 2 * BATCH * WIDTH * WIDTH
+    assert (facts.flops, facts.uncounted) == (2 * linear + 2 * 2 * BATCH * WIDTH * 8 * WIDTH, ())
+
+
+def test_beside_a_measure(warm: WarmRehearsals) -> None:
+    result = warm([PROGRAM, "plain"], facts=True, measures=["fused-optimizer"])
+    assert result.measures == {"fused-optimizer": True}
+    assert result.facts is not None
+    assert (result.facts.optimizers[0].fused, result.facts.flops) == (True, STEP)
+
+
 def test_a_program_with_a_counter_of_its_own(facts_of: FactsOf) -> None:
     assert facts_of("counts_itself", steps="all").flops == STEP
 

@@ -46,8 +46,9 @@ class ModelFacts:
 class Facts:
     """What was seen of a program in one rehearsal; sizes are bytes, counts are of one optimizer step, the last.
 
-    `flops` are of matrix multiplications, convolutions and attention, as PyTorch's own formulas count them (two for a
-    multiplication and an addition). `host_bytes` were copied between the card and the host.
+    `flops` are of matrix multiplications, convolutions and attention on the card, as PyTorch's own formulas count them
+    (two for a multiplication and an addition), and formulas like them for quantised weights. `host_bytes` were copied
+    between the card and the host.
     """
 
     way: str = "pytorch"

@@ -169,6 +169,34 @@ def loads(whose):
             model(next(iter(held_out))[0].cuda())
 
 
+def penalises():
+    """A gradient penalty: its first pass back accumulates nothing."""
+
+    def loss_of(model):
+        x = batch().requires_grad_()
+        return torch.autograd.grad(F.gelu(model(x)).sum(), x, create_graph=True)[0].square().sum()
+
+    train(*made(Net()), loss_of)
+
+
+def keeps_on_host():
+    def loss_of(model):
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return model[1](model[0](batch())).sum()
+
+    train(*made(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Sigmoid())), loss_of)
+
+
+def multiplies_integers():
+    model, optimizer = made(nn.Linear(WIDTH, WIDTH, bias=False))
+    weight = torch.zeros(WIDTH, 8 * WIDTH, dtype=torch.int8, device="cuda")
+    for _ in range(5):
+        product = torch._int_mm(torch.zeros(2 * BATCH, WIDTH, dtype=torch.int8, device="cuda"), weight)
+        (model(batch()).sum() + product.sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def counts_itself():
     """The program's own mode is on while it trains: both have to count the same, or it fails."""
     model, optimizer = made(Net())

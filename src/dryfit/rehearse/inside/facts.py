@@ -6,12 +6,10 @@ the program's is kept alive, and nothing is changed.
 
 from __future__ import annotations
 
-import functools
 import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,9 +20,11 @@ from dryfit.measures.measure import ACCELERATE, LIGHTNING, PYTORCH, TRANSFORMERS
 from dryfit.measures.moments import Moments
 from dryfit.measures.owners import owners
 from dryfit.rehearse.inside import phases, tensors, torch_private
+from dryfit.rehearse.inside.facts_of_loaders import Loaders
 from dryfit.rehearse.inside.facts_of_models import card_bytes, model_facts, optimizer_facts, parameters_of
 from dryfit.rehearse.inside.facts_of_operators import OperatorFacts
 from dryfit.rehearse.inside.identities import Identities
+from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.inside.names import has_parameters
 from dryfit.rehearse.inside.operators_seen import OperatorsSeen
 from dryfit.rehearse.inside.phases import Progress
@@ -36,8 +36,6 @@ _WAYS = (
     (LIGHTNING, ("lightning.", "pytorch_lightning.", "lightning_fabric.")),
     (ACCELERATE, ("accelerate.",)),
 )
-# Batch samplers of these are not the program's own, or hold one that may be.
-_NOT_THE_PROGRAMS = ("torch.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
 
 
 class FactFinder:
@@ -50,20 +48,21 @@ class FactFinder:
         self._recorder, self._progress = recorder, progress
         self._operators = OperatorFacts()
         self._seen = OperatorsSeen(self._operators.look_for)
+        self._loaders = Loaders()
         self._begin()
-        moments.when_model_is_called(self._model_is_called)
+        moments.when_model_is_called(self._guarded(self._model_is_called))
         moments.when_model_returned(lambda _: self._seen.end_call())
-        moments.when_model_gave(self._model_gave)
-        moments.when_backward_begins(self._backward_begins)
+        moments.when_model_gave(self._guarded(self._model_gave))
+        moments.when_backward_begins(self._guarded(self._backward_begins))
         moments.when_backward_is_over(self._seen.end_call)
-        moments.when_optimizer_was_made(lambda optimizer: self._made.append(weakref.ref(optimizer)))
-        moments.when_all_have_stepped(self._round_over)
-        register_optimizer_step_pre_hook(moments.guard(self._optimizer_begins))
-        register_optimizer_step_post_hook(moments.guard(self._optimizer_ended))
+        moments.when_optimizer_was_made(self._guarded(self._optimizer_was_made))
+        moments.when_all_have_stepped(self._guarded(self._round_over))
+        register_optimizer_step_pre_hook(self._guarded(self._optimizer_begins))
+        register_optimizer_step_post_hook(self._guarded(self._optimizer_ended))
         self._operators.flops.follow_launches()
-        moments.after_import("torch.utils.data.dataloader", self._watch_loaders)
-        recorder.autocast_changed = _after(recorder.autocast_changed, moments.guard(self._note_autocast))  # type: ignore[method-assign]
-        recorder.module_returned = _after(recorder.module_returned, moments.guard(self._module_returned))  # type: ignore[method-assign]
+        after_import("torch.utils.data.dataloader", self._loaders.watch)
+        recorder.autocast_changed = _after(recorder.autocast_changed, self._guarded(self._note_autocast))  # type: ignore[method-assign]
+        recorder.module_returned = _after(recorder.module_returned, self._guarded(self._module_returned))  # type: ignore[method-assign]
 
     def begin_anew(self) -> None:
         """Forget everything, as in a forked child."""
@@ -72,13 +71,13 @@ class FactFinder:
         self._begin()
 
     def _begin(self) -> None:
+        self._failure = ""
         self._way, self._autocast, self._has_closure = PYTORCH, "", False
         self._called: list[weakref.ref[Any]] = []
         self._known: Identities[bool] = Identities()
         self._made: list[weakref.ref[Any]] = []
         self._stepped: Identities[tuple[bool, bool]] = Identities()  # whether the last step was foreach, fused
-        self._loaders: Identities[tuple[int, bool]] = Identities()
-        self._last_loader = self._loader = (0, False)
+        self._loader = (0, False)
         self._recomputed: set[str] = set()
         self._multihead: dict[str, int] = {}
         self._found: Facts | None = None
@@ -97,11 +96,24 @@ class FactFinder:
     def facts(self) -> Facts:
         """What has been found out; never raises."""
         try:
-            return self._told(self._found or self._look())
+            return self._told(self._found or self._look_uncompiled())
         except Exception:
             return Facts(failure=traceback.format_exc())
 
     # --- moments -------------------------------------------------------------------------------------------------
+
+    def _guarded(self, do: Callable[..., None]) -> Callable[..., None]:
+        """Have an error of ours end the finding, and not the program."""
+
+        def guarded(*args: Any) -> None:
+            if self._failure:
+                return
+            try:
+                do(*args)
+            except Exception:
+                self._failure = traceback.format_exc()
+
+        return guarded
 
     def _model_is_called(self, model: Any, _: tuple[Any, ...], __: dict[str, Any]) -> None:
         self._seen.begin_call()
@@ -112,7 +124,7 @@ class FactFinder:
             return
         self._operators.forget_tensors()
         self._note_autocast()
-        self._loader = self._last_loader
+        self._loader = self._loaders.last
         if self._looks_at_gradients:
             self._looks_at_gradients = False
             self._gradient_bytes = sum(card_bytes(each.grad) for each in self._trained() if each.grad is not None)
@@ -130,8 +142,11 @@ class FactFinder:
         self._seen.begin_call()
         self._graphs = Identities()
         self._waits_for_backward = False
-        self._backwards += 1
+        self._backwards += not _returns_gradients()
         self._note_way()
+
+    def _optimizer_was_made(self, optimizer: Any) -> None:
+        self._made.append(weakref.ref(optimizer))
 
     def _optimizer_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._seen.stay()
@@ -146,7 +161,7 @@ class FactFinder:
     def _optimizer_ended(self, optimizer: Any, _: tuple[Any, ...], __: dict[str, Any]) -> None:
         self._stepped.put(optimizer, (self._operators.foreach, self._operators.fused))
         if all(each() is not optimizer for each in self._made):
-            self._made.append(weakref.ref(optimizer))
+            self._optimizer_was_made(optimizer)
 
     def _round_over(self) -> None:
         flops, host_bytes = self._operators.flops.total, self._operators.host_bytes
@@ -155,7 +170,7 @@ class FactFinder:
         self._backwards_per_step = max(self._most_backwards, self._backwards, 1)
         self._most_backwards = self._backwards = 0
         self._round_is_over = self._looks_at_gradients = True
-        self._found = self._look()
+        self._found = self._look_uncompiled()
 
     # --- what is seen beside them --------------------------------------------------------------------------------
 
@@ -179,26 +194,6 @@ class FactFinder:
                 self._way = way
                 return
 
-    def _watch_loaders(self, dataloader: ModuleType) -> None:
-        real = dataloader.DataLoader.__iter__
-
-        @functools.wraps(real)
-        def __iter__(loader: Any) -> Any:
-            iterator = real(loader)
-            self._loaders.put(iterator, _loader_facts(loader))
-            return iterator
-
-        def noting(real: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(real)
-            def __next__(iterator: Any) -> Any:
-                self._last_loader = self._loaders.get(iterator) or (0, False)
-                return real(iterator)
-
-            return __next__
-
-        dataloader.DataLoader.__iter__ = __iter__
-        torch_private.wrap_next_batch(dataloader, noting)
-
     # --- what it comes to ----------------------------------------------------------------------------------------
 
     def _optimizers(self) -> list[Any]:
@@ -211,13 +206,30 @@ class FactFinder:
             yield from parameters_of(optimizer)
 
     def _models(self) -> list[Any]:
-        """The models that the program calls in training, and those of the optimizers that it does not call."""
-        called = [model for each in self._called if (model := each()) is not None]
-        held = {id(parameter) for model in called for parameter in model.parameters()}
-        others = [each for each in self._trained() if id(each) not in held]
-        models = [*called, *(owners(others) if others and self._found is None else ())]
-        inner = {id(part) for model in models for part in model.modules() if part is not model}
-        return [model for model in models if id(model) not in inner]
+        """The models that the program calls in training, and those of the optimizers' parameters that it does not."""
+        models = [model for each in self._called if (model := each()) is not None]
+        held = {id(parameter) for model in models for parameter in model.parameters()}
+        not_called = [parameter for parameter in self._trained() if id(parameter) not in held]
+        if not_called:
+            found = owners(not_called)
+            self._called += map(weakref.ref, found)
+            models += found
+        parts = {id(part) for model in models for part in model.modules() if part is not model}
+        # The graph that a compiled step is made of has the parameters of what it was made from.
+        held = {id(parameter) for model in models if not _is_graph(model) for parameter in model.parameters()}
+        return [
+            model
+            for model in models
+            if id(model) not in parts
+            and not (_is_graph(model) and all(id(parameter) in held for parameter in model.parameters()))
+        ]
+
+    def _look_uncompiled(self) -> Facts:
+        """Look, though Dynamo may be at work: it compiles what is called by what it has been told to leave alone."""
+        look: Callable[[], Facts] = self._look
+        if "torch._dynamo" in sys.modules:
+            look = torch.compiler.disable(look)  # type: ignore[no-untyped-call]
+        return look()
 
     def _look(self) -> Facts:
         """Look at models and optimizers: at the end of a round, as a program that has ended has none any more."""
@@ -273,7 +285,7 @@ class FactFinder:
             has_closure=self._has_closure,
             allocator=torch_private.allocator_settings(),
             world=torch.distributed.get_world_size() if distributed else 1,
-            failure=self._seen.failure,
+            failure=self._failure or self._seen.failure,
         )
 
 
@@ -283,6 +295,18 @@ def _after(real: Callable[..., None], see: Callable[..., None]) -> Callable[...,
         see(*args)
 
     return both
+
+
+def _is_graph(model: Any) -> bool:
+    return isinstance(model, torch.fx.GraphModule)
+
+
+def _returns_gradients() -> bool:
+    """Whether it is `torch.autograd.grad` that runs the engine, which accumulates nothing."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "torch.autograd":
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_name == "grad"
 
 
 def _has_second(output: Any) -> bool:
@@ -300,16 +324,3 @@ def _is_lightnings(closure: Any) -> bool:
     """Whether Lightning made it: it hands one to every optimizer, of whatever the program's own step is."""
     function = getattr(closure, "func", closure)
     return (getattr(function, "__module__", None) or "").startswith(("lightning.", "pytorch_lightning."))
-
-
-def _loader_facts(loader: Any) -> tuple[int, bool]:
-    """Its batch size, 0 where it has none, and whether its batches are put together by a sampler of the program's."""
-    sampler = loader.batch_sampler
-    while sampler is not None and not type(sampler).__module__.startswith("torch."):
-        inner = getattr(sampler, "batch_sampler", None)
-        if inner is None or not type(sampler).__module__.startswith(_NOT_THE_PROGRAMS):
-            break
-        sampler = inner
-    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0
-    is_own = sampler is not None and not type(sampler).__module__.startswith(_NOT_THE_PROGRAMS)
-    return size if isinstance(size, int) else 0, is_own

@@ -20,8 +20,17 @@ from dryfit.rehearse.inside.imports import after_import
 Look = Callable[[tuple[Any, ...], dict[str, Any], Any], None]
 
 # Operators that multiply matrices, by their names. aten has some that only look like it: lgamma, upsample_linear1d.
-_MULTIPLIES_IN_ATEN = re.compile(r"(?:^|_|add|b|pack)(?:mm|mv)(?:_|$)|rnn|^v?dot$|trilinear")
+_MULTIPLIES_IN_ATEN = re.compile(r"(?:^|_|add|b|pack)mm(?:_|$)|rnn|trilinear")
 _MULTIPLIES = re.compile(r"mm(?:_|$)|matmul|gemv|gemm|attn|attention|linear|conv|rnn|lstm|dot(?:_|$)")
+
+
+# Quantised ones of which PyTorch has no formula; each multiplies its first argument by a matrix.
+_BY_A_MATRIX = (
+    "aten::_int_mm", "aten::_weight_int4pack_mm", "aten::_weight_int8pack_mm", "bitsandbytes::gemm_4bit",
+    "bitsandbytes::gemv_4bit", "bitsandbytes::int8_linear_matmul", "bitsandbytes::int8_mixed_scaled_mm",
+    "bitsandbytes::int8_scaled_mm",
+)  # fmt: skip
+_BY_GROUPS = ("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2")
 
 
 class FlopCounter:
@@ -41,6 +50,8 @@ class FlopCounter:
         """What to do after each run of an operator of `torch.ops`; None for one that multiplies nothing."""
         formula = flop_registry.get(torch_private.overloads_of(operator))
         name = operator.name().partition(".")[0]
+        if formula is None:
+            formula = _own_formula(name)
         if formula is not None:
             return functools.partial(self._count, name, formula)
         space, _, base = name.rpartition("::")
@@ -104,6 +115,25 @@ class FlopCounter:
             return replay(graph, *args, **kwargs)
 
         graphs.capture_begin, graphs.capture_end, graphs.replay = capture_begin, capture_end, replayed
+
+
+def _own_formula(name: str) -> Callable[..., int] | None:
+    if name in _BY_A_MATRIX:
+        return _flops_by_a_matrix
+    return _flops_by_groups if name in _BY_GROUPS else None
+
+
+def _flops_by_a_matrix(given: Any, *others: Any, out_val: Any, **named: Any) -> int:
+    made = out_val[0] if isinstance(out_val, tuple) else out_val
+    if made is None:  # it was written where the program said
+        made = named.get("out", others[-1] if others else None)
+    return 2 * int(given.numel()) * int(made.shape[-1])
+
+
+def _flops_by_groups(one: Any, other: Any, *_: Any, **__: Any) -> int:
+    """Of the rows of one matrix by several in turn, or of several by the columns of one in turn."""
+    rows_and_inner = one.numel() // one.shape[0] if one.dim() > other.dim() else one.numel()
+    return 2 * int(rows_and_inner) * int(other.shape[-1])
 
 
 def is_on_card(args: tuple[Any, ...], output: Any) -> bool:

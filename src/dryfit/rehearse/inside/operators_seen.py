@@ -36,7 +36,9 @@ class OperatorsSeen:
 
         Leaving inference mode takes off the modes that were entered in it.
         """
-        if not self._is_on() and not self._is_within():
+        if self._is_on():
+            self._enter_again_if_lost()
+        elif not self._is_within():
             self._enter()
 
     def begin_call(self) -> None:
@@ -63,6 +65,12 @@ class OperatorsSeen:
 
     def _is_on(self) -> bool:
         return getattr(self._here, "is_on", False)
+
+    def _enter_again_if_lost(self) -> None:
+        """Code that torch has compiled restores what it has found, and a mode that was entered in it is not asked."""
+        if not torch_private.dispatch_modes_are_asked() and torch_private.dispatch_modes() == [self._mode]:
+            self._leave()
+            self._enter()
 
     def _is_within(self) -> bool:
         return torch.is_inference_mode_enabled() or torch_private.dispatch_mode_is_on()

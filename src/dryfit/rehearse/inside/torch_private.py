@@ -237,6 +237,13 @@ def dispatch_modes() -> list[Any]:
     return list(_python_dispatch._get_current_dispatch_mode_stack())
 
 
+def dispatch_modes_are_asked() -> bool:
+    """Whether operators of this thread go to the modes that are on."""
+    import torch
+
+    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+
+
 def dispatches_itself(kind: type) -> bool:
     """Whether a class of tensors says itself what an operator does, as DTensor and fake tensors do."""
     import torch
