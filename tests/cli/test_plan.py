@@ -69,7 +69,7 @@ def test_where_the_peak_is_the_optimizer_step_fused_wins_and_a_smaller_batch_giv
     make_plan: MakePlan, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is found is what a person gets who writes it; then once more, from the cache."""
-    words = ("--gpu", CARD, "--batch", "8", "--only", "fused-optimizer,micro-batch", "-o", "plan.json")
+    words = ("--gpu", CARD, "--batch", "8", "--only", "fused-optimizer,micro-batch", "--jobs", "2", "-o", "plan.json")
     words += ("train.py", "--batch", "{batch}")
     done = make_plan(*words)
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,6 @@ def test_where_the_peak_is_the_optimizer_step_fused_wins_and_a_smaller_batch_giv
     repeated = json.loads(again.stdout)
     assert (repeated["rehearsals"], repeated["from_cache"]) == (0, found.rehearsals)
     assert repeated["cheapest"] == ["fused-optimizer"]
-    assert repeated["wall_seconds"] < 2
 
 
 def test_a_program_that_fails_otherwise_gets_its_own_error_and_no_plan(make_plan: MakePlan, project: Path) -> None:

@@ -269,6 +269,23 @@ def test_too_close_to_call_goes_on_to_what_fits_for_sure(make_plan: MakePlan) ->
     assert found.exit_code == 0
 
 
+def test_what_is_found_on_the_way_to_what_is_sure_and_costs_less_is_the_cheapest(make_plan: MakePlan) -> None:
+    """Together `a` and `b` cost less than `a` alone, which only counting can tell."""
+    room = CARD.usable_bytes / GIB
+    program = Program({"a": {"backward": 26 - room + 0.05, "flops": 50}, "b": {"backward": 0.5, "flops": -20}})
+    whole = program.rehearse
+
+    def rehearse(words: list[str], *, measures: tuple[str, ...] = (), **options: Any) -> Any:
+        result = whole(words, measures=measures, **options)
+        if measures == ("b",) and result.facts is not None:
+            return dataclasses.replace(result, facts=dataclasses.replace(result.facts, flops=FLOPS + 20))
+        return result
+
+    found = make_plan(Simulated(rehearse), [measure("a"), measure("b")])
+    assert (found.cheapest, found.surely) == (("a", "b"), ("a", "b"))
+    assert found.tried[0].measures == ("a", "b")
+
+
 def test_a_close_call_that_the_whole_margin_settles_is_none(make_plan: MakePlan) -> None:
     """What is cached fills the card up to the brim, and is given back."""
     found = make_plan(Program({"a": {"backward": 4.0}}, cached_gib=3.0), [measure("a")])

@@ -42,6 +42,7 @@ def plan(
     host_memory_bytes: int | None = None,
     allow_network: bool = False,
     skip_weights: bool = False,
+    exact_weights: bool = False,
     jobs: int | None = None,
     cache: bool = True,
     progress: TextIO | None = None,
@@ -68,7 +69,12 @@ def plan(
     wishes.check()
     _check(most, jobs)
     jobs = jobs or os.cpu_count() or 1
-    options: dict[str, Any] = {"steps": steps, "allow_network": allow_network, "skip_weights": skip_weights}
+    options: dict[str, Any] = {
+        "steps": steps,
+        "allow_network": allow_network,
+        "skip_weights": skip_weights,
+        "exact_weights": exact_weights,
+    }
     host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
     torch = installed_torch()
     with (
@@ -99,6 +105,7 @@ def _answer(
     question: Question, wishes: Wishes, found: Findings, most: int, wall_seconds: float, torch_version: str
 ) -> Plan:
     tried = [tried_of(question, each, found.prices.get(each.measures)) for each in found.outcomes.values()]
+    tried[1:] = sorted(tried[1:], key=lambda each: (each.measures != found.cheapest, each.order))
     written = found.surely or found.cheapest or found.nearest or ()
     return Plan(
         program=list(question.words),
@@ -112,7 +119,7 @@ def _answer(
         cheapest=found.cheapest,
         surely=found.surely,
         nearest=found.nearest,
-        tried=tuple(sorted(tried[1:], key=lambda each: each.order)),
+        tried=tuple(tried[1:]),
         to_write=to_write(written, found.facts),
         rejected=tuple(found.rejected),
         not_tried=tuple(found.not_tried),

@@ -219,6 +219,8 @@ def _look_at_what_is_shown(question: Question, found: Findings) -> None:
     base = found.outcomes[()]
     fitting = [each for each in found.outcomes.values() if each.kind == FITS]
     _count(question, found, [each.measures for each in fitting if not is_more_than_needed(each, fitting)])
+    found.cheapest = _cheaper_as_counted(found, found.cheapest, fitting)
+    found.surely = _cheaper_as_counted(found, found.surely, [each for each in fitting if not each.is_close])
     too_big = [each for each in found.outcomes.values() if each.kind == TOO_BIG]
     too_big.sort(key=lambda each: each.free.peak_total_bytes)
     several = [each.measures for each in too_big if len(each.measures) > 1]
@@ -230,6 +232,14 @@ def _look_at_what_is_shown(question: Question, found: Findings) -> None:
         found.nearest = too_big[0].measures
         wanted = list({each.measures: each for each in (base, too_big[0])}.values())
     found.cards = tuple(all_at_once([partial(smallest_card, question, each) for each in wanted], question.runner))
+
+
+def _cheaper_as_counted(found: Findings, cheapest: Measures | None, fitting: Sequence[Outcome]) -> Measures | None:
+    """The cheapest, or what was found on the way to something else and costs less, now that that was counted."""
+    if cheapest is None or cheapest not in found.prices:
+        return cheapest
+    counted = [each.measures for each in fitting if each.measures in found.prices]
+    return min([cheapest, *counted], key=lambda each: found.prices[each].order)
 
 
 def _count(question: Question, found: Findings, sets: Sequence[Measures]) -> None:
