@@ -123,7 +123,9 @@ def test_logits_that_no_linear_layer_returned(facts_of: FactsOf) -> None:
 
 @pytest.mark.parametrize(("how", "expected"), [("with graph", True), ("without", False), ("throughout", False)])
 def test_evaluation(facts_of: FactsOf, how: str, *, expected: bool) -> None:
-    assert facts_of("evaluates", how).evaluation_with_graph is expected
+    facts = facts_of("evaluates", how)
+    assert facts.evaluation_with_graph is expected
+    assert [model.kind for model in facts.models] == ["__main__.Net"]
 
 
 def test_a_closure(facts_of: FactsOf) -> None:

@@ -72,12 +72,14 @@ class FactFinder:
 
     def _begin(self) -> None:
         self._failure = ""
-        self._way, self._autocast, self._has_closure = PYTORCH, "", False
+        self._way, self._has_closure = PYTORCH, False
         self._called: list[weakref.ref[Any]] = []
+        self._to_be_trained: list[weakref.ref[Any]] = []
         self._known: Identities[bool] = Identities()
         self._made: list[weakref.ref[Any]] = []
         self._stepped: Identities[tuple[bool, bool]] = Identities()  # whether the last step was foreach, fused
-        self._loader = (0, False)
+        self._loader = self._last_call = (0, False)
+        self._autocast = self._autocast_of_call = ""
         self._recomputed: set[str] = set()
         self._multihead: dict[str, int] = {}
         self._found: Facts | None = None
@@ -117,20 +119,19 @@ class FactFinder:
 
     def _model_is_called(self, model: Any, _: tuple[Any, ...], __: dict[str, Any]) -> None:
         self._seen.begin_call()
-        if self._graphs.get(model):
-            self._evaluation_with_graph = True
-            self._graphs.put(model, False)
-        if not torch.is_grad_enabled() or not model.training:
+        if not torch.is_grad_enabled():
             return
+        if model.training and self._graphs.get(model):  # it has been evaluated, and is trained on
+            self._evaluation_with_graph = True
         self._operators.forget_tensors()
         self._note_autocast()
-        self._loader = self._loaders.last
+        self._last_call = self._loaders.last
         if self._looks_at_gradients:
             self._looks_at_gradients = False
             self._gradient_bytes = sum(card_bytes(each.grad) for each in self._trained() if each.grad is not None)
         if self._known.get(model) is None and has_parameters(model):
             self._known.put(model, True)
-            self._called.append(weakref.ref(model))
+            self._to_be_trained.append(weakref.ref(model))
 
     def _model_gave(self, model: Any, output: Any) -> None:
         evaluates = not model.training and torch.is_grad_enabled() and has_parameters(model)
@@ -141,7 +142,11 @@ class FactFinder:
     def _backward_begins(self) -> None:
         self._seen.begin_call()
         self._graphs = Identities()
-        self._waits_for_backward = False
+        self._waits_for_backward = self._round_is_over = False
+        # Only now it is known that those calls were of training: some train in evaluation mode, for batch norms' sake.
+        self._called += self._to_be_trained
+        self._to_be_trained.clear()
+        self._loader, self._autocast = self._last_call, self._autocast_of_call or self._autocast
         self._backwards += not _returns_gradients()
         self._note_way()
 
@@ -176,7 +181,7 @@ class FactFinder:
 
     def _note_autocast(self) -> None:
         if torch.is_grad_enabled() and torch.is_autocast_enabled("cuda"):
-            self._autocast = tensors.name_of_dtype(torch.get_autocast_dtype("cuda"))
+            self._autocast_of_call = tensors.name_of_dtype(torch.get_autocast_dtype("cuda"))
 
     def _module_returned(self, path: str, kind: str, output: Any) -> None:
         phase = self._progress.phase
@@ -261,8 +266,7 @@ class FactFinder:
 
     def _told(self, found: Facts) -> Facts:
         seen = self._operators
-        never_trained = not self._made and not self._round_is_over
-        left_graph = self._waits_for_backward and (never_trained or self._looks_at_gradients)
+        left_graph = self._waits_for_backward and (self._round_is_over or not self._made)
         distributed = torch_private.process_group_exists()
         return Facts(
             way=self._way,
