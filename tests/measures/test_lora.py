@@ -21,8 +21,9 @@ ADAM = OptimizerFacts(kind="torch.optim.adamw.AdamW", parameters=8, tensors=1)
         (("lora_groups",), ("lora_groups", "adapted")),
         (("lora_trainer",), ("lora_trainer", "16")),
         (("lora_trainer", "", "loop"), ("lora_trainer", "16", "loop")),
+        (("lora_lightning",), ("lora_lightning", "adapted")),
     ],
-    ids=["loop", "groups in bfloat16", "Trainer", "loop with a model of transformers"],
+    ids=["loop", "groups in bfloat16", "Trainer", "loop with a model of transformers", "Lightning"],
 )
 def test_is_as_written_by_hand(rehearse, plain, by_hand) -> None:
     switched = rehearse(*plain, measures=["lora:16"])

@@ -28,6 +28,7 @@ _FILES = (
     "fsdp",
     "freeze_blocks",
     "lora",
+    "qlora",
 )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def _fully_shard() -> Any:
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:  # before torch 2.6
-        from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined,no-redef]
+        from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
     return fully_shard
 
 

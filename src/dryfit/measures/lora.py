@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +82,12 @@ def with_adapters(model: torch.nn.Module, option: str) -> torch.nn.Module:
     """The model as peft returns it; its linear layers have been replaced in place.
 
     Raises:
-        CannotSwitchOn: peft is not installed.
+        CannotSwitchOn: peft is not installed, or there are no such layers.
     """
-    try:
-        import peft
-    except ImportError:
-        raise CannotSwitchOn("the package peft is not installed: pip install peft") from None
-    targets = "all-linear" if _is_transformers(model) else _linear_layers(model)
+    peft = package("peft")
+    targets = "all-linear" if _is_transformers(model) else linear_layers(model)
+    if not targets:
+        raise CannotSwitchOn(f"{type(model).__name__} has no linear layers in repeated blocks to add adapters to.")
     rank = int(option or _DEFAULT_RANK)
     wrapped: torch.nn.Module = peft.get_peft_model(
         model, peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets)
@@ -95,11 +95,25 @@ def with_adapters(model: torch.nn.Module, option: str) -> torch.nn.Module:
     return wrapped
 
 
+def package(name: str) -> Any:
+    """A package that a measure needs.
+
+    Raises:
+        CannotSwitchOn: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise CannotSwitchOn(f"the package {name} is not installed: pip install {name}") from None
+
+
 def has_adapters(model: torch.nn.Module) -> bool:
     return any(hasattr(module, "lora_A") for module in model.modules())
 
 
-def _linear_layers(model: torch.nn.Module) -> list[str]:
+def linear_layers(model: torch.nn.Module) -> list[str]:
     """Names of the linear layers in a model's repeated blocks.
 
     Not those of nn.MultiheadAttention, which takes their weights without calling them.
