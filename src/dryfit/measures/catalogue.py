@@ -21,6 +21,7 @@ _FILES = (
     "micro_batch",
     "chunked_cross_entropy",
     "bf16_autocast",
+    "bf16_weights",
     "adamw_8bit",
     "torchao_adamw_8bit",
     "adafactor",
