@@ -91,8 +91,6 @@ def test_where_the_peak_is_the_optimizer_step_fused_wins_and_a_smaller_batch_giv
         cheapest.peak_reserved_bytes, cheapest.peak_total_bytes,
     )  # fmt: skip
     assert by_hand.phase_peaks == cheapest.phase_peaks
-    as_it_is = dryfit.run(["train.py"], gpu=CARD, quiet=True)
-    assert as_it_is.verdict == "does not fit"
 
     again = make_plan("--json", *words)
     repeated = json.loads(again.stdout)
