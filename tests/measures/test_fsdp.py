@@ -21,6 +21,12 @@ def test_is_as_written_by_hand(rehearse, place, cards) -> None:
     assert figures(switched) == figures(rehearse("fsdp_loop", place, cards))
 
 
+def test_blocks_are_checkpointed_within_their_shards(rehearse) -> None:
+    switched = rehearse("fsdp_loop", measures=["checkpoint-blocks", "fsdp:4"])
+    assert switched.measures == {"checkpoint-blocks": True, "fsdp": True}
+    assert figures(switched) == figures(rehearse("fsdp_checkpointed"))
+
+
 def test_more_cards_take_less_of_each(rehearse) -> None:
     two, eight = (rehearse("fsdp_loop", measures=[f"fsdp:{cards}"]) for cards in (2, 8))
     assert eight.phase_peaks["after the step"] < two.phase_peaks["after the step"] / 2

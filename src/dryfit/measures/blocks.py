@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ def block_kinds(model: torch.nn.Module) -> dict[str, int]:
     """How many repeated blocks there are of each class, by its name: {"GPT2Block": 12}."""
     found: dict[str, int] = {}
     for block in repeated_blocks(model):
-        name = _name(type(block))
+        name = _name(_class_of(block))
         found[name] = found.get(name, 0) + 1
     return found
 
@@ -109,12 +109,19 @@ def _kinds(model: torch.nn.Module) -> _Kinds:
     return found
 
 
+def _class_of(module: torch.nn.Module) -> Any:
+    """Its class as the program has it: FSDP2 gives each module that it shards a class made of its own and that one."""
+    kind = type(module)
+    is_made = kind.__name__.startswith("FSDP") and kind.__module__.startswith("torch.distributed.")
+    return kind.__bases__[-1] if is_made else kind
+
+
 def _kind(module: torch.nn.Module) -> _Kind:
     """Its class; a Sequential is of the kind of those that hold the same layers."""
     import torch
 
-    kind = type(module)
-    return (kind, *(type(child) for child in module.children())) if kind is torch.nn.Sequential else (kind,)
+    kind = _class_of(module)
+    return (kind, *(_class_of(child) for child in module.children())) if kind is torch.nn.Sequential else (kind,)
 
 
 def _may_be_blocks(modules: list[torch.nn.Module], weights: dict[torch.nn.Module, int]) -> bool:
@@ -131,7 +138,7 @@ def _is_layer_or_holder(module: torch.nn.Module) -> bool:
     """Whether it is a layer of torch's, or only holds or wraps what is called."""
     from torch import nn
 
-    kind = type(module)
+    kind = _class_of(module)
     if kind is nn.Sequential:
         return any(True for child in module.children() for _ in child.children())
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)) and kind.forward is nn.Module.forward:
