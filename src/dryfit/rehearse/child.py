@@ -75,6 +75,7 @@ class Request:
     measures: tuple[str, ...] = ()
     facts: bool = False
     exact_weights: bool = False
+    shown: tuple[str, ...] = ()  # in place of `program`
 
 
 def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None = None) -> Observed:
@@ -86,7 +87,7 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
         DryfitError: the program could not be started.
     """
     _open_standard_streams()
-    with _folder_of_our_own() as folder:
+    with folder_of_our_own() as folder:
         events = EventFolder(Path(folder))
         orders = Orders(
             folder=folder,
@@ -121,7 +122,7 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             raise DryfitError(ended.problem)
         recordings, unreadable = recordings_in(Path(folder))
         return Observed(
-            program=list(request.program),
+            program=list(request.shown or request.program),
             processes=_without_faults(events.read()),
             status=ended.exit_status,
             signal=ended.signal,
@@ -158,7 +159,7 @@ def _open_standard_streams() -> None:
 
 
 @contextlib.contextmanager
-def _folder_of_our_own() -> Iterator[str]:
+def folder_of_our_own() -> Iterator[str]:
     """A folder for the events that the program's processes can write to; if dryfit is killed, a later run removes it.
 
     Raises:

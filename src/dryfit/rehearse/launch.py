@@ -13,6 +13,7 @@ from dryfit.errors import UsageError
 from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import Observed, assemble
+from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.footprints import with_footprint
@@ -23,7 +24,7 @@ from dryfit.virtual_card.settings import CardSettings, settings_of
 
 
 def rehearse(
-    program: Sequence[str | os.PathLike[str]],
+    program: Program,
     *,
     gpu: str | None = None,
     memory_bytes: int | None = None,
@@ -50,10 +51,11 @@ def rehearse(
         result = dryfit.run(["train.py", "--lr", "3e-4"], gpu="rtx-4090")
         result.verdict, result.peak_reserved_bytes
 
-    `program` is a script and its arguments, `-m` and a module, or a command that starts Python. `gpu` is a card's
-    name; without one DRYFIT_GPU counts, and without that the card is unlimited and the result names the cards that
-    fit. `steps` is a number, "all", or None: until the peak has been steady for two steps. The program's own output
-    goes to stderr; `quiet` hides it. `progress` is a terminal to draw a progress line on.
+    `program` is a script and its arguments, `-m` and a module, or a command that starts Python; or it is a function
+    without arguments, which is sent to that process by cloudpickle. `gpu` is a card's name; without one DRYFIT_GPU
+    counts, and without that the card is unlimited and the result names the cards that fit. `steps` is a number, "all",
+    or None: until the peak has been steady for two steps. The program's own output goes to stderr; `quiet` hides it.
+    `progress` is a terminal to draw a progress line on.
 
     `reserve_bytes` of the card are taken before the program starts. A search wants `figures_only`: a close call is then
     left unsettled, and nobody asks who owned the memory. Setting `stop` does what Ctrl-C does, from another thread.
@@ -64,47 +66,42 @@ def rehearse(
     Raises:
         UsageError: no such program, no such card, a torch without CUDA, a setting out of range.
     """
-    words = _words(program)
     measures_of(measures)
     card, named = _card(gpu, memory_bytes)
-    request = Request(
-        program=words,
-        command=command_line(words),
-        torch=installed_torch(),
-        limits=limits_of(seconds, host_memory_bytes),
-        steps=_steps(steps),
-        values=values,
-        skip_weights=skip_weights,
-        exact_weights=exact_weights,
-        allow_writes=allow_writes,
-        allow_network=allow_network,
-        quiet=quiet,
-        progress=progress,
-        stop=stop,
-        recording=not figures_only,
-        measures=tuple(measures),
-        facts=facts,
-    )
-    settings = settings_of(card, address_order=address_order, count=devices_of(words))
-    settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
-    observed = run(request, settings)
-    result = assemble(observed, card, card_was_named=named)
-    if figures_only:
-        return result
-    result = with_footprint(result, observed)
-    other_outside_bytes = settle.needs(result, card)
-    if other_outside_bytes is None:
-        return result
-    if progress is not None:
-        print("dryfit: a close call; running once more to settle it.", file=progress)
-    other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
-    return settle.by(result, assemble(run(request, other), card, card_was_named=named))
-
-
-def _words(program: Sequence[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(program, (str, os.PathLike)):
-        raise UsageError(f"The program is given as a list of words: [{os.fspath(program)!r}], and not as one word.")
-    return [os.fspath(word) for word in program]
+    with as_words(program) as words:
+        request = Request(
+            program=words,
+            command=command_line(words),
+            torch=installed_torch(),
+            limits=limits_of(seconds, host_memory_bytes),
+            steps=_steps(steps),
+            values=values,
+            skip_weights=skip_weights,
+            exact_weights=exact_weights,
+            allow_writes=allow_writes,
+            allow_network=allow_network,
+            quiet=quiet,
+            progress=progress,
+            stop=stop,
+            recording=not figures_only,
+            measures=tuple(measures),
+            facts=facts,
+            shown=tuple(as_called(words)),
+        )
+        settings = settings_of(card, address_order=address_order, count=devices_of(words))
+        settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
+        observed = run(request, settings)
+        result = assemble(observed, card, card_was_named=named)
+        if figures_only:
+            return result
+        result = with_footprint(result, observed)
+        other_outside_bytes = settle.needs(result, card)
+        if other_outside_bytes is None:
+            return result
+        if progress is not None:
+            print("dryfit: a close call; running once more to settle it.", file=progress)
+        other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
+        return settle.by(result, assemble(run(request, other), card, card_was_named=named))
 
 
 def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dryfit.cards import unlimited_card
-from dryfit.rehearse import launch
+from dryfit.rehearse import callables, launch
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.child import Request, folders_of_files, own_kernel_caches, run_once, variables_of
 from dryfit.rehearse.command import current_folder
@@ -306,6 +306,10 @@ def _entry(program: Sequence[str]) -> tuple[str, ...]:
 
 def _leading_imports(program: Sequence[str]) -> list[str]:
     """The installed modules that a script imports before it does anything else: a server can do that at once."""
+    if callables.is_call(program):
+        named, file = callables.imports_of(program)
+        leading = list(dict.fromkeys([*named, *(_leading_imports([file]) if file else [])]))
+        return [*leading, "torch._dynamo"] if "torch" in leading else leading
     path = Path(program[0]) if program else Path()
     if path.suffix != ".py":
         return []

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import dryfit
 from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
+from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.warm import warm_rehearsals
 from dryfit.search.answering import answers_of_row
@@ -24,7 +25,7 @@ from dryfit.virtual_card import installed_torch
 
 
 def fit(
-    program: Sequence[str | os.PathLike[str]],
+    program: Program,
     *,
     gpu: str | Sequence[str] | None = None,
     vary: Vary | None = None,
@@ -46,53 +47,58 @@ def fit(
         found = dryfit.fit(["train.py", "--batch-size", "{batch}"], gpu="l4", vary={"batch": "1..512"})
         found.largest, found.answers[0].law.total.per_sample_bytes
 
-    `program` is as in `dryfit.run`, with `{batch}` where the number stands. `gpu` is a card or several; without one
-    DRYFIT_GPU counts. `vary` gives placeholders their values, as a range ("1..512"), a list, or words; the one without
-    is searched in 1..4096, or else the first named, and the others make rows. `reserve_bytes` of the card stay free.
-    `effective` is a global batch to split over `gpus`. `jobs` rehearsals run at a time, as many as there are CPUs
-    unless given. What was rehearsed before, of the same files, is not run again unless `cache` is False.
+        dryfit.fit(step, gpu="l4", vary={"batch": "1..512"})    # calls step(batch=8) and others
+
+    `program` is as in `dryfit.run`, with `{batch}` where the number stands. A function gets what `vary` names, or
+    `batch` without it: numbers as `int`, words as `str`. `gpu` is a card or several; without one DRYFIT_GPU counts.
+    `vary` gives placeholders their values, as a range ("1..512"), a list, or words; the one without is searched in
+    1..4096, or else the first named, and the others make rows. `reserve_bytes` of the card stay free. `effective` is a
+    global batch to split over `gpus`. `jobs` rehearsals run at a time, as many as there are CPUs unless given. What was
+    rehearsed before, of the same files, is not run again unless `cache` is False; of functions nothing is kept.
 
     Raises:
         UsageError: nothing to search, a placeholder without values, no such card, a setting out of range.
     """
     began = time.monotonic()
-    sweep = sweep_of(_words(program), vary or {})
-    cards = _cards(gpu, reserve_bytes)
-    _check(effective, gpus, jobs)
-    jobs = jobs or os.cpu_count() or 1
-    options: dict[str, Any] = {
-        "steps": steps,
-        "allow_network": allow_network,
-        "skip_weights": skip_weights,
-        "exact_weights": exact_weights,
-    }
-    host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
-    torch = installed_torch()
-    with (
-        warm_rehearsals(
-            sweep.command(sweep.rows[0], sweep.values[0]),
-            seconds=seconds,
-            host_memory_bytes=host_memory_bytes,
-            quiet=True,
-            figures_only=True,
-            **options,
-        ) as rehearse_one,
-        Rehearsals(
-            sweep=sweep,
-            rehearse=rehearse_one,
-            about=options | {"torch": [torch.version, str(torch.folder)]},
-            jobs=jobs,
-            folder=cache_folder() if cache else None,
-            progress=SearchProgress(progress),
-        ) as rehearsals,
-    ):
-        split = None if effective is None else (effective, gpus)
-        searches = [
-            functools.partial(answers_of_row, rehearsals, row, cards, reserve_bytes, split) for row in sweep.rows
-        ]
-        rows = all_at_once(searches, rehearsals)
+    values = vary or {}
+    with as_words(program, values) as words:
+        sweep = sweep_of(words, values)
+        cards = _cards(gpu, reserve_bytes)
+        _check(effective, gpus, jobs)
+        jobs = jobs or os.cpu_count() or 1
+        options: dict[str, Any] = {
+            "steps": steps,
+            "allow_network": allow_network,
+            "skip_weights": skip_weights,
+            "exact_weights": exact_weights,
+        }
+        host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
+        torch = installed_torch()
+        with (
+            warm_rehearsals(
+                sweep.command(sweep.rows[0], sweep.values[0]),
+                seconds=seconds,
+                host_memory_bytes=host_memory_bytes,
+                quiet=True,
+                figures_only=True,
+                **options,
+            ) as rehearse_one,
+            Rehearsals(
+                sweep=sweep,
+                rehearse=rehearse_one,
+                about=options | {"torch": [torch.version, str(torch.folder)]},
+                jobs=jobs,
+                folder=cache_folder() if cache and not callable(program) else None,
+                progress=SearchProgress(progress),
+            ) as rehearsals,
+        ):
+            split = None if effective is None else (effective, gpus)
+            searches = [
+                functools.partial(answers_of_row, rehearsals, row, cards, reserve_bytes, split) for row in sweep.rows
+            ]
+            rows = all_at_once(searches, rehearsals)
     return Fit(
-        program=list(sweep.words),
+        program=as_called(sweep.words),
         searched=sweep.searched,
         lowest=sweep.values[0],
         highest=sweep.values[-1],
@@ -103,12 +109,6 @@ def fit(
         wall_seconds=round(time.monotonic() - began, 3),
         versions={"dryfit": dryfit.__version__, "torch": torch.version},
     )
-
-
-def _words(program: Sequence[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(program, (str, os.PathLike)):
-        raise UsageError(f"The program is given as a list of words: [{os.fspath(program)!r}], and not as one word.")
-    return [os.fspath(word) for word in program]
 
 
 def _cards(gpu: str | Sequence[str] | None, reserve_bytes: int) -> list[tuple[str, Card]]:

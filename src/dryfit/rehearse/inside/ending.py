@@ -30,6 +30,11 @@ def stop_now(say: Callable[[str], None], how: str) -> NoReturn:
     _leave(0)
 
 
+def leave_finished() -> NoReturn:
+    """Leave as a process that has run to its end."""
+    _leave(0)
+
+
 def leave_out_of_memory() -> None:
     """Leave at once if the process ends by an out-of-memory error: taking its modules apart takes seconds."""
     error = uncaught_error()
