@@ -89,6 +89,7 @@ MEASURES = (
         options=_options,
         switch_on=_switch_on,
         not_counted="Each chunk adds its part to the gradient of the head's weight, which takes a pass over it.",
+        without=frozenset({"torch-compile", "fsdp"}),  # for the reasons in `_why_not`
         snippets={"pytorch": _LOSS + _OF_MODEL, "transformers": _LOSS + _OF_TRANSFORMERS},
     ),
 )
