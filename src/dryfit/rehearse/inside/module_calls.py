@@ -87,6 +87,8 @@ def watch(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
             measuring.model_returned(module)
 
     __call__.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
+    # By the name Dynamo knows a module's call, and begins the graph with what that calls: a full graph has to.
+    __call__.__name__ = real.__name__
     torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
 
