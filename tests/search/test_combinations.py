@@ -244,6 +244,20 @@ def test_the_cheapest_that_fits_is_found_where_nothing_is_as_expected(
     assert all(known[each].kind == TOO_BIG for each in cheaper if each in known)
 
 
+def test_of_those_ruled_out_the_neighbours_and_a_few_others_are_rehearsed() -> None:
+    rungs = [rung("a", 60, 100, 100), rung("b", 100, 60, 100), rung("c", 100, 100, 60), rung("d", 99, 99, 99)]
+    space = space_of(rungs, AS_IT_IS, together=any_two, order=prices({"d": 50}))
+    known: Known = {0: Seen(kind=TOO_BIG, allocated_bytes=100), 0b1111: Seen(kind=TOO_BIG, allocated_bytes=70)}
+    known |= {1 << n: Seen(kind=TOO_BIG, allocated_bytes=100) for n in range(4)}
+    assert next_combinations(space, known, room_bytes=50, width=9, spare=0) == []
+    assert len(next_combinations(space, known, room_bytes=50, width=9, spare=3)) == 3
+    fits = {**known, 0b0111: Seen(kind=FITS, allocated_bytes=60)}
+    neighbours = {("a", "b"), ("a", "c"), ("b", "c")}
+    wanted = next_combinations(space, fits, room_bytes=50, width=9, spare=0)
+    assert {space.words(each) for each in wanted} == neighbours
+    assert next_combinations(space, fits, room_bytes=50, width=2, spare=-5) == wanted[:2]
+
+
 @given(spaces(), st.integers(5, 95))
 @settings(max_examples=100, deadline=None)
 def test_what_is_ruled_out_does_not_fit_where_measures_only_save(space: Space, room: int) -> None:

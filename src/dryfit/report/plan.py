@@ -15,13 +15,14 @@ from dryfit.report.plan_search import searched_lines
 from dryfit.report.terminal import open_console, sentence, table
 from dryfit.search.planned import NotTaken, Plan, ToWrite, Tried, is_more_than_needed
 from dryfit.search.trial import FITS, STOPPED, TOO_BIG
-from dryfit.units import format_bytes
+from dryfit.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 16
 _MOST_NEAREST = 3
+_LEAST_HOST_BYTES = MIB  # less than that in a step is no price
 AS_IT_IS = "as it is"
 
 # What follows from the phase in which the program as it is has its peak.
@@ -172,7 +173,7 @@ def _row(plan: Plan, each: Tried) -> list[str]:
     if price is not None:
         cost = [
             f"{price.extra_percent:+.1f} %" if price.is_counted else "not counted",
-            _signed(price.extra_host_bytes) if price.extra_host_bytes else "",
+            _signed(price.extra_host_bytes) if abs(price.extra_host_bytes) >= _LEAST_HOST_BYTES else "",
             price.changes if price.changes != NOTHING else "",
             str(price.cards) if price.cards > 1 else "",
         ]
@@ -213,16 +214,18 @@ def _not_taken(console: Console, head: str, measures: Sequence[NotTaken]) -> Non
         return
     console.print()
     sentence(console, head, style="bold")
+    alike: dict[tuple[str, str], list[str]] = {}
     for each in measures:
-        how_to = f" ({each.how_to})" if each.how_to else ""
-        sentence(console, f"  {each.measure}: {_first_line(each.why).removesuffix('.')}{how_to}.")
+        alike.setdefault((_first_line(each.why).removesuffix("."), each.how_to), []).append(each.measure)
+    for (why, how_to), names in alike.items():
+        sentence(console, f"  {', '.join(names)}: {why}{f' ({how_to})' if how_to else ''}.")
 
 
 def _cost(price: Price | None) -> str:
     if price is None:
         return "its price was not counted"
     parts = [f"FLOPs {price.extra_percent:+.1f} %" if price.is_counted else "FLOPs not counted"]
-    if price.extra_host_bytes:
+    if abs(price.extra_host_bytes) >= _LEAST_HOST_BYTES:
         parts.append(f"{_signed(price.extra_host_bytes)} between host and card in each step")
     if price.cards > 1:
         parts.append(f"{price.cards} cards")

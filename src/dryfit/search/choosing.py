@@ -138,9 +138,9 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
 def _why_not(measure: Measure, facts: Facts | None, wishes: Wishes) -> tuple[str, str]:
     """Why a measure is not tried, and what to write to have it tried; empty where it is."""
     if wishes.only and measure.name not in wishes.only:
-        return "not one of --only", f"--only {','.join((*wishes.only, measure.name))}"
+        return "not one of --only", ""
     if measure.name in wishes.without:
-        return "left out by --without", "do not name it there"
+        return "left out by --without", ""
     is_placed = measure.name == MICRO_BATCH and wishes.batch is not None
     if facts is not None and (why := (why_not_placed if is_placed else measure.why_not)(facts)):
         return why, ""

@@ -161,18 +161,20 @@ def space_of(
     )
 
 
-def next_combinations(space: Space, known: Known, *, room_bytes: int, width: int) -> list[Combination]:
+def next_combinations(
+    space: Space, known: Known, *, room_bytes: int, width: int, spare: int = _MOST_COMBINATIONS
+) -> list[Combination]:
     """The combinations to rehearse next, at most `width`, the most telling first; none when all is known.
 
-    `room_bytes` is what may be allocated. Asked on and on, this comes to all that are cheaper than the cheapest that
-    fits; what `searched` then says is true after any of these.
+    `room_bytes` is what may be allocated. Those ruled out come last: the cheapest with a measure less, or weaker, and
+    `spare` others. Asked on and on, this comes to all that are cheaper than it; `searched` is right after any of these.
     """
     cheapest = _cheapest(space, known)
     cheaper = [each for each in _cheaper(space, known, cheapest) if each not in known]
     bounds = _bounds(space, known)
     open_ = [each for each in cheaper if not _is_ruled_out(each, bounds)]
     if not open_:
-        return _unconfirmed(space, cheapest, cheaper)[:width]
+        return _unconfirmed(space, cheapest, cheaper, spare)[:width]
     expected = _expected(space, known, open_)
     promising = [each for each in open_ if expected[each] <= room_bytes]
     wanted = promising[:1] if cheapest is None else promising[:width]
@@ -275,19 +277,21 @@ def _expected(space: Space, known: Known, combinations: Iterable[Combination]) -
     return expected
 
 
-def _unconfirmed(space: Space, cheapest: Combination | None, cheaper: Sequence[Combination]) -> list[Combination]:
-    """What was ruled out, to be rehearsed all the same: first the cheapest with a measure less, or a weaker one."""
-    by_size = sorted(cheaper, key=lambda each: (space.expected_bytes[each], space.keys[each]))
+def _unconfirmed(
+    space: Space, cheapest: Combination | None, cheaper: Sequence[Combination], spare: int
+) -> list[Combination]:
+    """What was ruled out, to be rehearsed all the same: the cheapest with a measure less, or a weaker one, first."""
+    others = sorted(cheaper, key=lambda each: (space.expected_bytes[each], space.keys[each]))
     if cheapest is None:
-        return by_size
+        return others[: max(spare, 0)]
     nearest = {
-        without | other
+        cheapest & ~(1 << n) | other
         for n, rung in enumerate(space.rungs)
         if cheapest >> n & 1
-        for without in (cheapest & ~(1 << n),)
         for other in (0, *(1 << m for m, two in enumerate(space.rungs) if _is_next_weaker(two, rung)))
     }
-    return sorted(by_size, key=lambda each: each not in nearest)
+    neighbours = [each for each in others if each in nearest]
+    return [*neighbours, *[each for each in others if each not in nearest][: max(spare - len(neighbours), 0)]]
 
 
 def _is_next_weaker(one: Rung, other: Rung) -> bool:

@@ -40,6 +40,8 @@ from dryfit.search.trial import FITS, TOO_BIG
 _MOST_NEAREST = 3
 # A search that only what surely fits ends may go on for so many rehearsals more, at least.
 _LEAST_FOR_SURE = 8
+# Those ruled out are rehearsed all the same while this part of what may be is not used up.
+_SPARE_PART = 3
 # A stronger option is tried while the one before saves this share of the peak, in any phase.
 _LEAST_SHARE = 0.01
 
@@ -164,7 +166,9 @@ def _search(
     done = 0
     while True:
         known = _known(space, found, outcomes)
-        wanted = next_combinations(space, known, room_bytes=room_bytes, width=question.runner.jobs)[: most - done]
+        wanted = next_combinations(
+            space, known, room_bytes=room_bytes, width=question.runner.jobs, spare=most // _SPARE_PART - done
+        )[: most - done]
         if not wanted:
             return searched(space, known)
         done += len(wanted)
