@@ -20,7 +20,12 @@ HELP = "find the largest batch with which a program fits on a card"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "dryfit fit [OPTIONS] (train.py | -m MODULE | COMMAND) [ARGUMENTS, {batch} AMONG THEM ...]"
     add = parser.add_argument_group("the card").add_argument
-    add("--gpu", metavar="CARD[,CARD ...]", help="names from `dryfit cards`; default: DRYFIT_GPU")
+    add(
+        "--gpu",
+        metavar="CARD[,CARD ...]",
+        action="append",
+        help="names from `dryfit cards`, or a card by hand; may be given several times; default: DRYFIT_GPU",
+    )
     add("--reserve", metavar="SIZE", help="memory of the card to leave free: 1GiB")
     add = parser.add_argument_group("what is searched").add_argument
     add(
@@ -94,11 +99,16 @@ def run(arguments: argparse.Namespace) -> int:
     return found.exit_code
 
 
-def _cards(text: str | None) -> list[str] | None:
-    """The cards named with commas between; a card by hand has commas itself, and stands alone."""
-    if text is None or "=" in text:
-        return None if text is None else [text]
-    return [name for name in (each.strip() for each in text.split(",")) if name]
+def _cards(given: list[str] | None) -> list[str] | None:
+    """The cards named, with commas between or an option for each; a card by hand has commas itself, and an option.
+
+    >>> _cards(["l4,t4", "sm=90,sms=132,memory=141GB"])
+    ['l4', 't4', 'sm=90,sms=132,memory=141GB']
+    """
+    if given is None:
+        return None
+    each = [[text] if "=" in text else text.split(",") for text in given]
+    return [name.strip() for names in each for name in names if name.strip()]
 
 
 def _values(given: list[str]) -> dict[str, str]:

@@ -16,6 +16,8 @@ Point = tuple[int, int]
 # A peak this near to the line lies on it: segments are rounded up to 2 MiB (20 MiB for the smaller ones), and blocks
 # that are left over differ by as much.
 _ON_THE_LINE_PART, _ON_THE_LINE_BYTES = 200, 24 * MIB
+# ... and where all do within this part, scattered as such blocks are, one line says more than a piece of it.
+_ALL_ON_THE_LINE_PART = 100
 _LEAST_POINTS = 3
 
 
@@ -80,18 +82,22 @@ def law_of(trials: Sequence[Trial]) -> Law | None:
 
 
 def line_of(points: Sequence[Point]) -> Line | None:
-    """The line through as many neighbouring points as lie on one, and among as many through those farthest apart.
+    """The line through all points, if they lie near one; else through as many neighbouring ones as lie on one.
+
+    Among as many, it is through those farthest apart.
 
     None where less than half of them lie on one: three of eight may by chance.
 
     >>> line_of([(1, 50 << 30), (2, 52 << 30), (4, 54 << 30), (8, 58 << 30)]).first
     2
     """
+    if len(points) >= _LEAST_POINTS and _is_linear(points, _ALL_ON_THE_LINE_PART):
+        return line_through(points)
     windows = [
         points[first:end]
         for first in range(len(points))
         for end in range(first + _LEAST_POINTS, len(points) + 1)
-        if _is_linear(points[first:end])
+        if _is_linear(points[first:end], _ON_THE_LINE_PART)
     ]
     chosen = max(windows, key=lambda window: (len(window), window[-1][0] - window[0][0]), default=[])
     if 2 * len(chosen) < len(points) or not chosen:
@@ -146,8 +152,8 @@ def _allocated_bytes(trial: Trial) -> int:
     return trial.peak_allocated_bytes
 
 
-def _is_linear(points: Sequence[Point]) -> bool:
+def _is_linear(points: Sequence[Point], part: int) -> bool:
     """Whether all points lie on their line, and that rises: a peak that stays the same is no law of the samples."""
     line = line_through(points)
-    allowed = max(_ON_THE_LINE_BYTES, max(peak for _, peak in points) // _ON_THE_LINE_PART)
+    allowed = max(_ON_THE_LINE_BYTES, max(peak for _, peak in points) // part)
     return line.largest_error_bytes <= allowed and line.per_sample_bytes > 0
