@@ -15,6 +15,7 @@ _FILES = (
     "zero_grad",
     "evaluation_no_grad",
     "checkpoint_blocks",
+    "torch_compile",
     "offload_activations",
     "fused_optimizer",
     "fused_attention",
