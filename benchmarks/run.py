@@ -7,6 +7,7 @@ Prints one line per claim of the README:
     70B-sized model                       three steps, beyond imports
     a step                                with hooks and recording, with values too, against the bare virtual step
     recording                             its events and size, and `dryfit report` of it
+    fit                                   `dryfit fit` of the GPT-2 example for an RTX 3090, against its imports
     warm                                  a further rehearsal of the GPT-2 example, beside a cold one
 """
 
@@ -124,6 +125,12 @@ def main() -> None:
 
     for run in ((*CARD, str(EXAMPLES / "gpt2.py")), words):
         print(f"recording of {Path(run[-1]).name:<19} {recording_size(*run)}")
+
+    imports = median_seconds(lambda: process_seconds("-c", "import torch, torch._dynamo"), repeat)
+    search = ("fit", "--gpu", "rtx-3090", "--no-cache", str(EXAMPLES / "gpt2.py"), "--batch", "{batch}")
+    fit = median_seconds(lambda: process_seconds("-m", "dryfit", *search), repeat)
+    print(f"import torch, torch._dynamo      {imports:8.2f} s, which any optimizer of torch's does")
+    print(f"dryfit fit examples/gpt2.py      {fit:8.2f} s, {fit - imports:.2f} s beyond its imports")
 
     cold, warm = cold_and_warm_seconds(str(EXAMPLES / "gpt2.py"), max(3, repeat))
     print(f"a rehearsal of gpt2.py           {1000 * cold:8.0f} ms cold, {1000 * warm:.0f} ms warm")

@@ -122,3 +122,14 @@ def test_the_crossing_is_the_last_value_under_the_line(first: tuple[int, int], r
         return first[1] + Fraction(rise, run) * (x - first[0])
 
     assert at(value) <= limit < at(value + 1)
+
+
+def test_rehearsals_that_scatter_about_one_line_have_that_line_with_its_error() -> None:
+    scatter = {1: 7, 4: -60, 16: 90, 32: -30, 64: 10}
+    line = line_of([(value, (600 + 180 * value + off) * MIB) for value, off in scatter.items()])
+    assert line is not None
+    assert (line.first, line.last, line.points, line.outside) == (1, 64, 5, ())
+    assert 80 * MIB < line.largest_error_bytes < 100 * MIB
+    assert all(
+        abs(line.at(v) - (600 + 180 * v + off) * MIB) <= line.largest_error_bytes + v for v, off in scatter.items()
+    )
