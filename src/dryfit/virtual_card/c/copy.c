@@ -40,9 +40,21 @@ static bool answered(void *to, size_t n) {
 }
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
+static bool all_zeros(const char *p, size_t n) { return !*p && !memcmp(p, p + 1, n - 1); }
+
+// Copies zeros without taking memory for them, if zeros are all there is to copy: activations that are moved to pinned
+// memory and back, of which a deep model has thousands, would fill the host otherwise.
+static bool moved_zeros(void *to, const void *from, size_t n) {
+  if (n <= TINY_COPY || n > SMALL_COPY || !owns_pages(to) || !owns_pages(from) || !all_zeros(from, n)) return false;
+  if (is_untouched(to, n)) clear(to, n);
+  else if (!all_zeros(to, n)) memset(to, 0, n);   // not where pages were only read: writing would take memory
+  return true;
+}
+
 int copy_bytes(void *to, const void *from, size_t n) {
   bool from_card = is_device(from), to_card = is_device(to);
   if (from_card && !to_card && answered(to, n)) return OK;
+  if (from_card != to_card && moved_zeros(to, from, n)) return OK;
   bool real = n <= TINY_COPY || (n <= SMALL_COPY && (!to_card || may_store(to, n)));
   if (real || (!from_card && !to_card)) memmove(to, from, n);
   else clear(to, n);

@@ -19,6 +19,10 @@ from dryfit.rehearse.inside.values.engine import Engine, Kernel, stand_in_for
 from dryfit.rehearse.inside.values.known import SMALL_BYTES
 from dryfit.rehearse.inside.values.operators import Operator
 
+# Pinned memory is where data is moved to rather than read: what is larger than this stays as the card's copy left it,
+# and takes no memory here. Offloaded activations are many.
+_PINNED_BYTES = 64 << 10
+
 Decision = Callable[[Engine, Operator, Kernel, Any, Any], Any]
 
 
@@ -47,6 +51,8 @@ def read_to_host(engine: Engine, kernel: Kernel, args: Any, kwargs: Any) -> Any:
             return result
         if engine.known.is_assumed(source):
             target.copy_(host.on_host(source))
+        elif source.nbytes > _PINNED_BYTES and target.is_pinned():
+            return result
         else:
             target.fill_(stand_in_for(source.dtype))
         first = target.reshape(-1)[0].item()
