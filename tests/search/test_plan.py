@@ -205,6 +205,20 @@ def test_only_and_without_restrict_what_is_tried(make_plan: MakePlan) -> None:
     assert [(each.measure, each.why) for each in found.not_tried] == [("every-second", "left out by --without")]
 
 
+def test_a_measure_that_takes_long_is_tried_where_it_is_asked_for(make_plan: MakePlan) -> None:
+    slow = measure("slow", takes_long="it takes minutes")
+    program = Program(EFFECTS | {"slow": {"backward": 9.0}})
+    found = make_plan(program, [slow, CHECKPOINT])
+    assert found.cheapest == ("checkpoint",)
+    assert [(each.measure, each.why, each.how_to) for each in found.not_tried] == [
+        ("slow", "it takes minutes", "--also slow")
+    ]
+    assert make_plan(program, [slow, CHECKPOINT], also=["slow"]).cheapest == ("slow",)
+    assert make_plan(program, [slow, CHECKPOINT], only=["slow"]).cheapest == ("slow",)
+    with pytest.raises(UsageError, match="slow is named in --also and in --without; it can be tried or left out"):
+        make_plan(program, [slow, CHECKPOINT], also=["slow"], without=["slow"])
+
+
 def test_where_nothing_fits_the_nearest_is_said_and_the_card_it_was_rehearsed_on(make_plan: MakePlan) -> None:
     program = Program(EFFECTS, as_it_is={"forward": 50.0, "backward": 60.0, "optimizer step": 55.0})
     found = make_plan(program, USUAL)

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--batch", metavar="N", type=int, help="what stands in place of {batch}: the effective batch, which is kept")
     add("--only", metavar="MEASURE[,MEASURE ...]", default="", help="try these measures alone")
+    add("--also", metavar="MEASURE[,MEASURE ...]", default="", help="try these too, which take long to rehearse")
     add("--without", metavar="MEASURE[,MEASURE ...]", default="", help="leave these measures out")
     add("--most", metavar="N", type=int, help="combinations to rehearse (default: 24)")
     add = parser.add_argument_group("how far").add_argument
@@ -67,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         keep=arguments.keep,
         only=_names(arguments.only),
+        also=_names(arguments.also),
         without=_names(arguments.without),
         reserve_bytes=parse_bytes(arguments.reserve) if arguments.reserve else 0,
         most=MOST_COMBINATIONS if arguments.most is None else arguments.most,

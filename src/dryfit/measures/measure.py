@@ -47,7 +47,8 @@ class Measure:
 
     `snippets` say how a person writes it, by way of training; "pytorch" is always there. `{option}` stands for the
     option, `{blocks}` for the class of the model's repeated blocks. `needs` is the package to install, "" for none.
-    `not_counted` says what it costs beyond counted FLOPs and bytes over the host's bus; "" if nothing worth saying.
+    `takes_long` says why a plan does not rehearse it unless it is asked to; "" for most. `not_counted` says what it
+    costs beyond counted FLOPs and bytes over the host's bus; "" if nothing worth saying.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Measure:
     options: Callable[[Facts], Sequence[str]] = _no_options
     not_counted: str = ""
     needs: str = ""
+    takes_long: str = ""
     # Names of measures that it does not go together with, beyond those of its own group.
     without: frozenset[str] = field(default_factory=frozenset)
 

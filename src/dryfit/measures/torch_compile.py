@@ -57,6 +57,7 @@ MEASURES = (
             "pytorch": "model.compile()  # in place; or model = torch.compile(model)",
             "transformers": "TrainingArguments(..., torch_compile=True)",
         },
+        takes_long="it compiles the model for each rehearsal, which takes minutes for a large one",
         not_counted="Compilation takes minutes when the first batch comes, and again for batches of other shapes.",
     ),
 )

@@ -32,6 +32,7 @@ class Wishes:
     only: tuple[str, ...]
     without: tuple[str, ...]
     batch: int | None
+    also: tuple[str, ...] = ()
 
     def check(self) -> None:
         """See that they make sense.
@@ -42,7 +43,7 @@ class Wishes:
         if self.keep not in KEEP:
             raise UsageError(f"--keep {self.keep} is none of {', '.join(KEEP)}.")
         known = [measure.name for measure in all_measures()]
-        for name in (*self.only, *self.without):
+        for name in (*self.only, *self.also, *self.without):
             if ":" in name:
                 raise UsageError(
                     f"{name} names an option; give the measure alone, {name.partition(':')[0]}: which of its options "
@@ -50,9 +51,12 @@ class Wishes:
                 )
             if name not in known:
                 raise UsageError(f"There is no measure {name!r}; there are {', '.join(known)}.")
-        both = [name for name in self.only if name in self.without]
-        if both:
-            raise UsageError(f"{both[0]} is named in --only and in --without; it can be tried or left out, not both.")
+        for option, names in (("--only", self.only), ("--also", self.also)):
+            both = [name for name in names if name in self.without]
+            if both:
+                raise UsageError(
+                    f"{both[0]} is named in {option} and in --without; it can be tried or left out, not both."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +141,15 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
 
 def _why_not(measure: Measure, facts: Facts | None, wishes: Wishes) -> tuple[str, str]:
     """Why a measure is not tried, and what to write to have it tried; empty where it is."""
-    if wishes.only and measure.name not in wishes.only:
+    if wishes.only and measure.name not in (*wishes.only, *wishes.also):
         return "not one of --only", ""
     if measure.name in wishes.without:
         return "left out by --without", ""
     is_placed = measure.name == MICRO_BATCH and wishes.batch is not None
     if facts is not None and (why := (why_not_placed if is_placed else measure.why_not)(facts)):
         return why, ""
+    if measure.takes_long and measure.name not in (*wishes.only, *wishes.also):
+        return measure.takes_long, f"--also {measure.name}"
     changes = measure.changes(facts or Facts())
     if changes in KEEP[wishes.keep]:
         return "", ""

@@ -34,6 +34,7 @@ def plan(
     batch: int | None = None,
     keep: str = "accuracy",
     only: Sequence[str] = (),
+    also: Sequence[str] = (),
     without: Sequence[str] = (),
     reserve_bytes: int = 0,
     most: int = MOST_COMBINATIONS,
@@ -55,8 +56,9 @@ def plan(
 
     `program` is as in `dryfit.run`; with `{batch}` in its words, `batch` is the number that stands there, and micro-
     batches of it are tried. Without `gpu` DRYFIT_GPU counts. `keep` is "accuracy": only measures after which the
-    results are the same; "method": numbers of fewer bits too; or "nothing". `only` and `without` name measures.
-    `reserve_bytes` of the card stay free. At most `most` combinations are rehearsed. The rest is as in `dryfit.fit`.
+    results are the same; "method": numbers of fewer bits too; or "nothing". `only` and `without` name measures, `also`
+    such as are left out because they take long to rehearse. `reserve_bytes` of the card stay free. At most `most`
+    combinations are rehearsed. The rest is as in `dryfit.fit`.
 
     Raises:
         UsageError: no such card or measure, a placeholder without a number, options that contradict each other.
@@ -65,7 +67,7 @@ def plan(
     words = _words(program)
     sweep = _sweep(words, batch)
     name, card = _card(gpu, reserve_bytes)
-    wishes = Wishes(keep=keep, only=tuple(only), without=tuple(without), batch=batch)
+    wishes = Wishes(keep=keep, only=tuple(only), also=tuple(also), without=tuple(without), batch=batch)
     wishes.check()
     _check(most, jobs)
     jobs = jobs or os.cpu_count() or 1
