@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html as markup
 import io
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from dryfit.report.command import run_command
 from dryfit.report.terminal import open_console, plain, sentence, table
 from dryfit.search.effective import EffectiveBatch
 from dryfit.search.found import Answer, Fit
@@ -261,7 +261,7 @@ def _why(fit: Fit, answer: Answer, trial: Trial) -> str:
 
 def _run_command(fit: Fit, answer: Answer, value: int) -> str:
     sweep = Sweep(words=tuple(fit.program), searched=fit.searched, values=[value], rows=(answer.row,))
-    return f"dryfit run --gpu {shlex.quote(answer.gpu)} {shlex.join(sweep.command(answer.row, value))}"
+    return run_command(answer.gpu, sweep.command(answer.row, value))
 
 
 def _what_it_took(fit: Fit) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html as markup
 import io
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.measures.measure import NOTHING
 from dryfit.measures.price import Price
 from dryfit.recording.model import AFTER_BACKWARD, BACKWARD, EVALUATION, FORWARD, OPTIMIZER_STEP, SETUP
+from dryfit.report.command import run_command
 from dryfit.report.plan_search import searched_lines
 from dryfit.report.terminal import open_console, sentence, table
 from dryfit.search.planned import NotTaken, Plan, ToWrite, Tried, is_more_than_needed
@@ -260,8 +260,7 @@ def _lacking(plan: Plan, each: Tried) -> str:
 
 
 def _run(plan: Plan, each: Tried) -> str:
-    measures = f" --with {','.join(each.measures)}" if each.measures else ""
-    return f"dryfit run --gpu {shlex.quote(plan.gpu)}{measures} {shlex.join(each.command)}"
+    return run_command(plan.gpu, each.command, each.measures)
 
 
 def _what_it_took(plan: Plan) -> str:

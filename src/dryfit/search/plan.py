@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import dryfit
 from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
+from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.warm import warm_rehearsals
 from dryfit.search.cache import cache_folder
@@ -28,7 +29,7 @@ MOST_COMBINATIONS = 24
 
 
 def plan(
-    program: Sequence[str | os.PathLike[str]],
+    program: Program,
     *,
     gpu: str | None = None,
     batch: int | None = None,
@@ -54,52 +55,52 @@ def plan(
         found.cheapest, found.of(found.cheapest).price.extra_percent
         print(found.to_write[0].snippet)
 
-    `program` is as in `dryfit.run`; with `{batch}` in its words, `batch` is the number that stands there, and micro-
-    batches of it are tried. Without `gpu` DRYFIT_GPU counts. `keep` is "accuracy": only measures after which the
-    results are the same; "method": numbers of fewer bits too; or "nothing". `only` and `without` name measures, `also`
-    such as are left out because they take long to rehearse. `reserve_bytes` of the card stay free. At most `most`
-    combinations are rehearsed. The rest is as in `dryfit.fit`.
+    `program` is as in `dryfit.run`, a function too; with `{batch}` in its words, `batch` is the number that stands
+    there, and micro-batches of it are tried. Without `gpu` DRYFIT_GPU counts. `keep` is "accuracy": only measures after
+    which the results are the same; "method": numbers of fewer bits too; or "nothing". `only` and `without` name
+    measures, `also` such as are left out because they take long to rehearse. `reserve_bytes` of the card stay free. At
+    most `most` combinations are rehearsed. The rest is as in `dryfit.fit`.
 
     Raises:
         UsageError: no such card or measure, a placeholder without a number, options that contradict each other.
     """
     began = time.monotonic()
-    words = _words(program)
-    sweep = _sweep(words, batch)
-    name, card = _card(gpu, reserve_bytes)
-    wishes = Wishes(keep=keep, only=tuple(only), also=tuple(also), without=tuple(without), batch=batch)
-    wishes.check()
-    _check(most, jobs)
-    jobs = jobs or os.cpu_count() or 1
-    options: dict[str, Any] = {
-        "steps": steps,
-        "allow_network": allow_network,
-        "skip_weights": skip_weights,
-        "exact_weights": exact_weights,
-    }
-    host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
-    torch = installed_torch()
-    with (
-        warm_rehearsals(
-            sweep.command({}, sweep.values[0]) if sweep is not None else words,
-            seconds=seconds,
-            host_memory_bytes=host_memory_bytes,
-            quiet=True,
-            figures_only=True,
-            **options,
-        ) as rehearse_one,
-        Runner(
-            rehearse=rehearse_one,
-            about=options | {"torch": [torch.version, str(torch.folder)]},
-            jobs=jobs,
-            folder=cache_folder() if cache else None,
-            progress=SearchProgress(progress),
-        ) as runner,
-    ):
-        question = Question(
-            runner=runner, words=tuple(words), sweep=sweep, gpu=name, card=card, reserve_bytes=reserve_bytes
-        )
-        found = find_out(question, wishes, most)
+    with as_words(program, None if batch is None else {USUAL: batch}) as words:
+        sweep = _sweep(words, batch)
+        name, card = _card(gpu, reserve_bytes)
+        wishes = Wishes(keep=keep, only=tuple(only), also=tuple(also), without=tuple(without), batch=batch)
+        wishes.check()
+        _check(most, jobs)
+        jobs = jobs or os.cpu_count() or 1
+        options: dict[str, Any] = {
+            "steps": steps,
+            "allow_network": allow_network,
+            "skip_weights": skip_weights,
+            "exact_weights": exact_weights,
+        }
+        host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
+        torch = installed_torch()
+        with (
+            warm_rehearsals(
+                sweep.command({}, sweep.values[0]) if sweep is not None else words,
+                seconds=seconds,
+                host_memory_bytes=host_memory_bytes,
+                quiet=True,
+                figures_only=True,
+                **options,
+            ) as rehearse_one,
+            Runner(
+                rehearse=rehearse_one,
+                about=options | {"torch": [torch.version, str(torch.folder)]},
+                jobs=jobs,
+                folder=cache_folder() if cache and not callable(program) else None,
+                progress=SearchProgress(progress),
+            ) as runner,
+        ):
+            question = Question(
+                runner=runner, words=tuple(words), sweep=sweep, gpu=name, card=card, reserve_bytes=reserve_bytes
+            )
+            found = find_out(question, wishes, most)
     return _answer(question, wishes, found, most, time.monotonic() - began, torch.version)
 
 
@@ -110,7 +111,7 @@ def _answer(
     tried[1:] = sorted(tried[1:], key=lambda each: (each.measures != found.cheapest, each.order))
     written = found.surely or found.cheapest or found.nearest or ()
     return Plan(
-        program=list(question.words),
+        program=as_called(question.words),
         gpu=question.gpu,
         card=question.card.to_dict(),
         keep=wishes.keep,
@@ -150,12 +151,6 @@ def _extents(found: Findings, most: int) -> Iterator[Extent]:
                 largest=0 if space.is_whole else space.largest,
                 most=most,
             )
-
-
-def _words(program: Sequence[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(program, (str, os.PathLike)):
-        raise UsageError(f"The program is given as a list of words: [{os.fspath(program)!r}], and not as one word.")
-    return [os.fspath(word) for word in program]
 
 
 def _sweep(words: Sequence[str], batch: int | None) -> Sweep | None:

@@ -12,6 +12,7 @@ from dryfit.measures.facts import Facts, facts_from_dict
 from dryfit.measures.measure import CHANGES
 from dryfit.measures.micro_batch import micro_batches_of
 from dryfit.measures.price import Price
+from dryfit.rehearse.callables import as_called
 from dryfit.search.planned import CardFor, Tried
 from dryfit.search.rehearsing import Runner, Wanted, all_at_once
 from dryfit.search.trial import FITS, TOO_BIG, Trial
@@ -167,7 +168,7 @@ def tried_of(question: Question, outcome: Outcome, price: Price | None) -> Tried
     return Tried(
         measures=outcome.measures,
         kind=outcome.kind,
-        command=question.command(outcome.measures),
+        command=tuple(as_called(question.command(outcome.measures))),
         peak_allocated_bytes=shown.peak_allocated_bytes,
         peak_reserved_bytes=shown.peak_reserved_bytes,
         peak_total_bytes=shown.peak_total_bytes,
