@@ -241,6 +241,21 @@ def test_where_nothing_fits_the_nearest_is_said_and_the_card_it_was_rehearsed_on
         assert len(tried_there) == 1
 
 
+def test_more_cards_are_looked_at_only_where_one_is_not_enough(make_plan: MakePlan) -> None:
+    shards = measure("shards", group="cards", options=("2", "4"))
+    effects = EFFECTS | {"shards:2": {"backward": 5.0, "forward": 5.0}, "shards:4": {"backward": 8.0, "forward": 8.0}}
+    found = make_plan(Program(effects), [shards, CHECKPOINT])
+    assert found.cheapest == ("checkpoint",)
+    assert [(each.measure, each.why, each.how_to) for each in found.not_tried] == [
+        ("shards", "it needs several cards, and one is enough", "--also shards")
+    ]
+    too_big = {"forward": 20.0, "backward": 34.0, "optimizer step": 20.0}
+    found = make_plan(Program(effects, as_it_is=too_big), [shards, CHECKPOINT], cache=False)
+    assert found.cheapest == ("shards:2", "checkpoint")
+    assert found.of(found.cheapest).price.cards == 2  # type: ignore[union-attr]
+    assert make_plan(Program(effects), [shards, CHECKPOINT], only=["shards"]).cheapest == ("shards:2",)
+
+
 def test_a_budget_ends_the_search_and_what_was_left_is_counted(make_plan: MakePlan) -> None:
     found = make_plan(
         Program(EFFECTS, as_it_is=dict.fromkeys(("forward", "backward", "optimizer step"), 60.0)), USUAL, most=0

@@ -13,7 +13,7 @@ from dryfit.measures.measure import METHOD, NOTHING, PRECISION, Measure
 from dryfit.measures.micro_batch import micro_batches_of, placed_options, why_not_placed
 from dryfit.rehearse.events import NOT_SWITCHED_ON
 from dryfit.search.planned import NotTaken, ToWrite
-from dryfit.search.question import MICRO_BATCH, Measures, Outcome
+from dryfit.search.question import CARDS, MICRO_BATCH, Measures, Outcome
 from dryfit.search.trial import FITS
 
 # What may change, by what is to be kept.
@@ -85,6 +85,17 @@ def choose(facts: Facts | None, wishes: Wishes) -> tuple[list[Ladder], list[NotT
             words = tuple(f"{measure.name}:{option}" if option else measure.name for option in options)
             ladders.append(Ladder(measure=measure, words=words))
     return ladders, not_tried
+
+
+def needs_more_cards(ladder: Ladder, wishes: Wishes) -> bool:
+    """Whether a measure is to be tried last, where nothing fits on one card; not if it was asked for by name."""
+    return ladder.measure.group == CARDS and ladder.measure.name not in (*wishes.only, *wishes.also)
+
+
+def not_on_more_cards(ladder: Ladder) -> NotTaken:
+    """What is said of it where that was not needed."""
+    name = ladder.measure.name
+    return NotTaken(measure=name, why="it needs several cards, and one is enough", how_to=f"--also {name}")
 
 
 def why_rejected(measure: Measure, outcome: Outcome, before: Outcome) -> NotTaken | None:

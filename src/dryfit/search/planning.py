@@ -9,7 +9,16 @@ from functools import partial
 from dryfit.measures.catalogue import go_together, measures_of
 from dryfit.measures.facts import Facts
 from dryfit.measures.price import Price
-from dryfit.search.choosing import Ladder, Wishes, beyond, choose, most_saved_bytes, why_rejected
+from dryfit.search.choosing import (
+    Ladder,
+    Wishes,
+    beyond,
+    choose,
+    most_saved_bytes,
+    needs_more_cards,
+    not_on_more_cards,
+    why_rejected,
+)
 from dryfit.search.combinations import (
     Combination,
     Order,
@@ -76,24 +85,36 @@ def find_out(question: Question, wishes: Wishes, most: int) -> Findings:
     base = _look_at_program(question, found)
     if base.kind not in (FITS, TOO_BIG):
         return found
-    rungs = _try_singles(question, wishes, found)
-    space = space_of(
+    ladders, found.not_tried = choose(found.facts, wishes)
+    on_more_cards = [each for each in ladders if needs_more_cards(each, wishes)]
+    rungs = _try_singles(question, [each for each in ladders if each not in on_more_cards], found)
+    _search_for_cheapest(question, rungs, found, most)
+    if found.cheapest is None and on_more_cards:
+        rungs += _try_singles(question, on_more_cards, found)
+        _search_for_cheapest(question, rungs, found, most)
+    else:
+        found.not_tried += map(not_on_more_cards, on_more_cards)
+    if found.cheapest is not None:
+        found.surely = _surely(question, found, most)
+    _look_at_what_is_shown(question, found)
+    return found
+
+
+def _search_for_cheapest(question: Question, rungs: Sequence[Rung], found: Findings, most: int) -> None:
+    """See which combinations there are, and look for the cheapest that fits where the program alone does not."""
+    base = found.outcomes[()]
+    found.space = space = space_of(
         rungs,
         _rung("", 0, base),
         together=lambda one, two: go_together(*(measures_of([each.word])[0][0] for each in (one, two))),
         order=partial(_expected_order, found),
     )
-    found.space = space
     if base.kind == FITS:
         found.cheapest = ()
-    else:
-        found.searched = _search(question, space, found, found.outcomes, most)
-        if found.searched.cheapest is not None:
-            found.cheapest = space.words(found.searched.cheapest)
-    if found.cheapest is not None:
-        found.surely = _surely(question, space, found, most)
-    _look_at_what_is_shown(question, found)
-    return found
+        return
+    found.searched = _search(question, space, found, found.outcomes, most)
+    if found.searched.cheapest is not None:
+        found.cheapest = space.words(found.searched.cheapest)
 
 
 def _look_at_program(question: Question, found: Findings) -> Outcome:
@@ -119,9 +140,8 @@ def _look_at_program(question: Question, found: Findings) -> Outcome:
     return outcome[0]
 
 
-def _try_singles(question: Question, wishes: Wishes, found: Findings) -> list[Rung]:
+def _try_singles(question: Question, ladders: Sequence[Ladder], found: Findings) -> list[Rung]:
     """Rehearse each measure alone, with each of its options; those that save something, and what they cost."""
-    ladders, found.not_tried = choose(found.facts, wishes)
     base = found.outcomes[()]
     climbed = all_at_once([partial(_climb, question, ladder, base) for ladder in ladders], question.runner)
     rungs = []
@@ -189,9 +209,11 @@ def _known(space: Space, found: Findings, outcomes: Mapping[Measures, Outcome]) 
     return known
 
 
-def _surely(question: Question, space: Space, found: Findings, most: int) -> Measures | None:
+def _surely(question: Question, found: Findings, most: int) -> Measures | None:
     """The cheapest that fits with all of the margin taken outside the allocator."""
+    space = found.space
     assert found.cheapest is not None
+    assert space is not None
     if not found.outcomes[found.cheapest].is_close:
         return found.cheapest
     strict = replace(question, reserve_bytes=max(question.reserve_bytes, question.card.outside_margin_bytes))

@@ -18,9 +18,9 @@ from dryfit.search.rehearsing import Runner, Wanted, all_at_once
 from dryfit.search.trial import FITS, TOO_BIG, Trial
 from dryfit.search.words import Sweep
 
-_MOST_CARDS_TRIED = 3
+_MOSTCARDS_TRIED = 3
 MICRO_BATCH = "micro-batch"
-_CARDS = "cards"  # the group of measures whose option is a number of cards
+CARDS = "cards"  # the group of measures whose option is a number of cards
 
 Measures = tuple[str, ...]
 
@@ -147,13 +147,13 @@ def changes_of(measures: Measures, facts: Facts) -> str:
 
 def cards_of(measures: Measures) -> int:
     """How many cards share the work: the option of a measure that spreads it."""
-    return max((int(option) for measure, option in measures_of(measures) if measure.group == _CARDS), default=1)
+    return max((int(option) for measure, option in measures_of(measures) if measure.group == CARDS), default=1)
 
 
 def smallest_card(question: Question, outcome: Outcome) -> CardFor:
     """The smallest card of the catalogue on which a set of measures was rehearsed and fits."""
     used_bytes = outcome.free.peak_total_bytes - question.card.outside_bytes
-    candidates = cards_that_fit(used_bytes + question.reserve_bytes, all_cards()).fits[:_MOST_CARDS_TRIED]
+    candidates = cards_that_fit(used_bytes + question.reserve_bytes, all_cards()).fits[:_MOSTCARDS_TRIED]
     others = (replace(question, gpu=card.key, card=card) for card in candidates)
     fitting = (
         other.gpu for other in others if question.runner.begin(other.wanted(outcome.measures)).result().kind == FITS
