@@ -251,7 +251,7 @@ def test_more_cards_are_looked_at_only_where_one_is_not_enough(make_plan: MakePl
     ]
     too_big = {"forward": 20.0, "backward": 34.0, "optimizer step": 20.0}
     found = make_plan(Program(effects, as_it_is=too_big), [shards, CHECKPOINT], cache=False)
-    assert found.cheapest == ("shards:2", "checkpoint")
+    assert found.cheapest == ("checkpoint", "shards:2")
     assert found.of(found.cheapest).price.cards == 2  # type: ignore[union-attr]
     assert make_plan(Program(effects), [shards, CHECKPOINT], only=["shards"]).cheapest == ("shards:2",)
 

@@ -44,6 +44,10 @@ def _why_not(facts: Facts) -> str:
     return ""
 
 
+def _caution(facts: Facts) -> str:
+    return _BATCH_NORMS if facts.batch_norms else ""
+
+
 def _no_context() -> dict[str, Any]:
     return {}
 
@@ -178,7 +182,7 @@ MEASURES = (
             "transformers": "TrainingArguments(..., gradient_checkpointing=True, gradient_checkpointing_kwargs="
             '{"use_reentrant": False, "every_n_layers": 2})',
         },
-        not_counted=_BATCH_NORMS,
+        caution=_caution,
     ),
     Measure(
         name="checkpoint-selective",
@@ -197,7 +201,9 @@ MEASURES = (
             "transformers": _KEEPING
             + 'model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": keep})',
         },
-        not_counted=_BATCH_NORMS,
+        not_counted="norms, activations and other operators without FLOPs to count run once more, which takes memory "
+        "bandwidth",
+        caution=_caution,
     ),
     Measure(
         name="checkpoint-blocks",
@@ -212,6 +218,6 @@ MEASURES = (
             "transformers": "TrainingArguments(..., gradient_checkpointing=True, gradient_checkpointing_kwargs="
             '{"use_reentrant": False})',
         },
-        not_counted=_BATCH_NORMS,
+        caution=_caution,
     ),
 )

@@ -26,6 +26,10 @@ def _no_variables(_: Mapping[str, str], __: str) -> dict[str, str]:
     return {}
 
 
+def _no_caution(_: Facts) -> str:
+    return ""
+
+
 def _nothing_to_switch(_: Moments, __: str) -> None:
     pass
 
@@ -48,7 +52,8 @@ class Measure:
     `snippets` say how a person writes it, by way of training; "pytorch" is always there. `{option}` stands for the
     option, `{blocks}` for the class of the model's repeated blocks. `needs` is the package to install, "" for none.
     `takes_long` says why a plan does not rehearse it unless it is asked to; "" for most. `not_counted` says what it
-    costs beyond counted FLOPs and bytes over the host's bus; "" if nothing worth saying.
+    costs beyond counted FLOPs and bytes over the host's bus, and `caution(facts)` what else is to be known of it in a
+    program; "" if nothing worth saying.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Measure:
     not_counted: str = ""
     needs: str = ""
     takes_long: str = ""
+    caution: Callable[[Facts], str] = _no_caution
     # Names of measures that it does not go together with, beyond those of its own group.
     without: frozenset[str] = field(default_factory=frozenset)
 

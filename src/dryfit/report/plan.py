@@ -207,6 +207,8 @@ def _written(each: ToWrite) -> Iterator[str]:
     yield from (f"    {line}" if line else "" for line in each.snippet.splitlines())
     if each.not_counted:
         yield f"  Not counted: {each.not_counted.removesuffix('.')}."
+    if each.caution:
+        yield f"  {each.caution}"
 
 
 def _not_taken(console: Console, head: str, measures: Sequence[NotTaken]) -> None:

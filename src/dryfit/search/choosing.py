@@ -145,6 +145,7 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
                 snippet=measure.snippet(facts.way, shown, blocks),
                 needs=measure.needs,
                 not_counted=measure.not_counted,
+                caution=measure.caution(facts),
             )
         )
     return tuple(found)

@@ -83,6 +83,7 @@ class ToWrite:
     snippet: str
     needs: str = ""
     not_counted: str = ""
+    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
