@@ -58,14 +58,16 @@ def _as(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind):
         return from_plain(kind, value)  # type: ignore[arg-type]
     plain: Any = list if get_origin(kind) is tuple else get_origin(kind) or kind
+    of: tuple[Any, ...] = get_args(kind)
     if plain is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if plain is list and isinstance(value, tuple):  # as `asdict` leaves it, and JSON does not
+        value = list(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise TypeError(f"{where} was expected to be of type {plain.__name__}, and {value!r} found")
-    of: tuple[Any, ...] = get_args(kind)
-    if plain is dict and of:
-        return {key: _as(of[1], each, f"{where}[{key!r}]") for key, each in value.items()}
-    if plain is not list or not of:
+    if isinstance(value, dict):
+        return {key: _as(of[1], each, f"{where}[{key!r}]") for key, each in value.items()} if of else value
+    if not isinstance(value, list) or not of:
         return value
     if get_origin(kind) is list:
         return [_as(of[0], each, where) for each in value]

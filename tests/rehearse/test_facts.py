@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dryfit.measures.facts import Facts, facts_from_dict
+from dryfit.measures.facts import Facts
+from dryfit.plain import from_plain, to_plain
 from dryfit.rehearse.warm import WarmRehearsals, warm_rehearsals
 
 CARD = "sm=80,sms=108,memory=40GiB"
@@ -37,7 +38,7 @@ def facts_of(warm: WarmRehearsals) -> FactsOf:
         result = warm([PROGRAM, *words], facts=True, steps=steps)
         assert result.ending.how in ("steady", "finished"), result.ending
         assert result.facts is not None and not result.facts.failure, result.facts
-        assert facts_from_dict(result.facts.to_dict()) == result.facts
+        assert from_plain(Facts, to_plain(result.facts)) == result.facts
         return result.facts
 
     return find

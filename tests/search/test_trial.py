@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dryfit.cards import find_card
+from dryfit.plain import from_plain
 from dryfit.rehearse.result import Ending, StepPeak, Unknown
-from dryfit.search.trial import FAILED, FITS, STOPPED, TOO_BIG, trial_from_dict, trial_of
+from dryfit.search.trial import FAILED, FITS, STOPPED, TOO_BIG, Trial, trial_of
 
 from .simulated import GIB, MIB, failure, result_of
 
@@ -26,7 +27,7 @@ def test_what_fits_has_its_peaks_and_where_they_were() -> None:
     trial = trial_of(8, result_of(WORDS, 10 * GIB, gpu="rtx-3090"))
     assert (trial.value, trial.kind, trial.step, trial.phase, trial.is_close) == (8, FITS, 2, "backward", False)
     assert trial.peak_total_bytes == 10 * GIB + CARD.outside_bytes
-    assert trial_from_dict(trial.to_dict() | {"newer": 1}) == trial
+    assert from_plain(Trial, trial.to_dict() | {"newer": 1}) == trial
 
 
 def test_what_is_too_big_has_what_was_asked_for_and_free() -> None:

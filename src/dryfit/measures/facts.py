@@ -5,7 +5,6 @@ Collected in the rehearsed process (`rehearse.inside.facts`), where it is asked 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -94,15 +93,3 @@ class Facts:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def facts_from_dict(values: Mapping[str, Any]) -> Facts:
-    """Read facts that `Facts.to_dict` wrote.
-
-    >>> facts_from_dict(Facts(flops=5, models=(ModelFacts(kind="m.M", parameters=1, trainable=1),)).to_dict()).flops
-    5
-    """
-    models = tuple(ModelFacts(**each) for each in values.get("models", ()))
-    optimizers = tuple(OptimizerFacts(**each) for each in values.get("optimizers", ()))
-    uncounted = tuple(values.get("uncounted", ()))
-    return Facts(**{**values, "models": models, "optimizers": optimizers, "uncounted": uncounted})

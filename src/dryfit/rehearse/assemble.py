@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
-from dryfit.measures.facts import facts_from_dict
+from dryfit.measures.facts import Facts
+from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
 from dryfit.rehearse import endings, growth, unknowns
 from dryfit.rehearse.events import ENOUGH, Event
@@ -95,7 +96,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         files=_files(observed),
         phase_peaks=main.phase_peaks if main else {},
         measures=_measures(observed),
-        facts=facts_from_dict(main.end["program"]) if main and main.end and main.end.get("program") else None,
+        facts=from_plain(Facts, main.end["program"]) if main and main.end and main.end.get("program") else None,
         exit_code=endings.exit_code(ending, verdict, measured=measured, card_was_named=card_was_named),
     )
 

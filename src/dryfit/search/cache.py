@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import dryfit
+from dryfit.plain import from_plain
 from dryfit.rehearse.events import NOT_SWITCHED_ON
-from dryfit.search.trial import FITS, TOO_BIG, Trial, trial_from_dict
+from dryfit.search.trial import FITS, TOO_BIG, Trial
 
 _SCHEMA = 1
 # Variables that tell one terminal or login from another, and no program what to do.
@@ -61,7 +62,7 @@ def look_up(key: str, folder: Path) -> Trial | None:
     try:
         entry = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
         if all(_content(Path(file)) == content for file, content in entry["files"].items()):
-            return replace(trial_from_dict(entry["trial"]), from_cache=True)
+            return replace(from_plain(Trial, entry["trial"]), from_cache=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # none, or one that another version wrote or a full disk cut: as if there were none
     return None

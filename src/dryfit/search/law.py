@@ -62,15 +62,6 @@ class Law:
         return asdict(self)
 
 
-def law_from_dict(values: dict[str, Any]) -> Law:
-    """Read a law that `Law.to_dict` wrote."""
-    return Law(**{name: _line_from_dict(values[name]) if values[name] else None for name in Law.__slots__})
-
-
-def _line_from_dict(values: dict[str, Any]) -> Line:
-    return Line(**values | {"outside": tuple((value, above) for value, above in values["outside"])})
-
-
 def law_of(trials: Sequence[Trial]) -> Law | None:
     """The law that the rehearsals which fit obey; None where they lie on no line at all."""
     fitting = sorted((trial for trial in trials if trial.kind == FITS), key=lambda trial: trial.value)

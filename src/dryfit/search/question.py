@@ -8,7 +8,7 @@ from functools import partial
 
 from dryfit.cards import Card, all_cards, cards_that_fit
 from dryfit.measures.catalogue import measures_of
-from dryfit.measures.facts import Facts, facts_from_dict
+from dryfit.measures.facts import Facts
 from dryfit.measures.measure import CHANGES
 from dryfit.measures.micro_batch import micro_batches_of
 from dryfit.measures.price import Price
@@ -112,7 +112,7 @@ def facts_of(question: Question, measures: Measures) -> tuple[Facts | None, Tria
     wanted = question.wanted(measures)
     wanted = replace(wanted.without_limit, what=f"the price of {wanted.what}", reserve_bytes=0, facts=True)
     trial = question.runner.begin(wanted).result()
-    return (None if trial.facts is None or trial.kind != FITS else facts_from_dict(trial.facts)), trial
+    return (trial.facts if trial.kind == FITS else None), trial
 
 
 def prices_of(question: Question, base: Facts, sets: Sequence[Measures]) -> list[Price]:

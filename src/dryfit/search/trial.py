@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+from dryfit.measures.facts import Facts
+from dryfit.plain import to_plain
 from dryfit.rehearse import growth
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME
@@ -26,7 +28,7 @@ class Trial:
     PyTorch's allocator, and the peaks of what does not are those until its end. `is_close` says that the margin of that
     expectation could turn the answer. `phase` is where the peak, or the out-of-memory error, was; `is_caught` an error
     that the program caught. `for_good` marks a failure that another value will not take away. `phase_peaks`,
-    `measures` and `facts` are as a `Result` has them, facts as plain values, where they were asked for. `value` is 0
+    `measures` and `facts` are as a `Result` has them. `value` is 0
     where nothing was varied.
     """
 
@@ -50,16 +52,12 @@ class Trial:
     seconds: float = 0.0
     phase_peaks: dict[str, int] = field(default_factory=dict, hash=False)
     measures: dict[str, bool] = field(default_factory=dict, hash=False)
-    facts: dict[str, Any] | None = field(default=None, hash=False, repr=False)
+    facts: Facts | None = field(default=None, hash=False, repr=False)
     from_cache: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def trial_from_dict(values: dict[str, Any]) -> Trial:
-    """Read a trial that `Trial.to_dict` wrote; keys it does not know are skipped."""
-    return Trial(**{each.name: values[each.name] for each in fields(Trial) if each.name in values})
+        values: dict[str, Any] = to_plain(self)
+        return values
 
 
 def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
@@ -90,7 +88,7 @@ def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
         seconds=result.wall_seconds,
         phase_peaks=dict(result.phase_peaks),
         measures=dict(result.measures),
-        facts=result.facts.to_dict() if result.facts is not None else None,
+        facts=result.facts,
     )
 
 
