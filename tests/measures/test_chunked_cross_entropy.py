@@ -55,7 +55,7 @@ def test_applies_to_large_logits_of_a_linear_layer() -> None:
     assert MEASURE.why_not(Facts(**large | {"cross_entropy_from_linear": False})) == (
         "the logits of the program's cross-entropy are not what a linear layer returned"
     )
-    assert MEASURE.why_not(Facts(**large | {"cross_entropy_bytes": 2**20})) == "the logits are small (1.0 MiB)"
+    assert MEASURE.why_not(Facts(**large | {"cross_entropy_bytes": 2**20})) == "the logits are small (1.00 MiB)"
     compiled = ModelFacts(kind="m.M", parameters=1, trainable=1, is_compiled=True)
     assert MEASURE.why_not(Facts(**large, models=(compiled,))) == "torch.compile has compiled the head into the model"
     sharded = ModelFacts(kind="m.M", parameters=1, trainable=1, is_distributed="FSDP2")

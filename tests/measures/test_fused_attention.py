@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from dryfit.measures.facts import Facts, ModelFacts
@@ -55,6 +57,11 @@ def test_applies_where_it_can_be_switched_on() -> None:
     assert MEASURE.why_not(facts(2**20, kind="timm.models.vision_transformer.VisionTransformer")) == ""
     assert MEASURE.why_not(facts(attention="sdpa")) == "no attention was seen whose weights are kept"
     assert MEASURE.why_not(facts(3 * 2**20)) == (
-        "the program computes attention in its own code, with a square of 3.0 MiB for each layer; "
+        "the program computes attention in its own code, with a square of 3.00 MiB for each layer; "
         "write F.scaled_dot_product_attention(q, k, v, is_causal=True) in its place"
+    )
+    without_kernel = dataclasses.replace(facts(3 * 2**20), attention_is_torchs=True)
+    assert MEASURE.why_not(without_kernel) == (
+        "scaled_dot_product_attention finds no fused kernel on this card for the program's types and shapes, and keeps "
+        "a square of 3.00 MiB for each layer; cards before Ampere have one for float16, and none for bfloat16"
     )

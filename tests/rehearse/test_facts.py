@@ -84,6 +84,11 @@ def test_an_optimizer_that_is_fused(facts_of: FactsOf) -> None:
     assert (optimizer.kind, optimizer.fused, optimizer.foreach) == ("torch.optim.sgd.SGD", True, False)
 
 
+def test_attention_of_torchs_without_a_fused_kernel(facts_of: FactsOf) -> None:
+    assert facts_of("attention", "unfused").attention_is_torchs
+    assert not facts_of("attention", "square").attention_is_torchs
+
+
 @pytest.mark.parametrize("kind", ["fused", "square", "multihead"])
 def test_attention(facts_of: FactsOf, kind: str) -> None:
     facts = facts_of("attention", kind)

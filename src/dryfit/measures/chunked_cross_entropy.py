@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dryfit.measures.facts import Facts
 from dryfit.measures.measure import Measure, changes_nothing
 from dryfit.measures.moments import Moments
+from dryfit.units import format_bytes
 
 # With 8 the logits and what is kept of them are an eighth, and the gradient of the head's weight, of which two exist at
 # a time, is often more; a chunk of 1024 positions, as of 8 sequences of 1024, still fills a card. More chunks take less
@@ -22,7 +23,7 @@ def _why_not(facts: Facts) -> str:
     if not facts.cross_entropy_from_linear:
         return "the logits of the program's cross-entropy are not what a linear layer returned"
     if facts.cross_entropy_bytes < _WORTH_BYTES:
-        return f"the logits are small ({facts.cross_entropy_bytes / 2**20:.1f} MiB)"
+        return f"the logits are small ({format_bytes(facts.cross_entropy_bytes)})"
     if any(model.is_compiled for model in facts.models):
         return "torch.compile has compiled the head into the model"
     if any(model.is_distributed.startswith("FSDP") for model in facts.models):

@@ -67,6 +67,7 @@ class Facts:
     cross_entropy_bytes: int = 0  # of its logits
     cross_entropy_from_linear: bool = False  # they are what a Linear layer returned
     attention_square_bytes: int = 0  # of the largest softmax over a square of positions, outside fused attention
+    attention_is_torchs: bool = False  # it was within scaled_dot_product_attention, which found no fused kernel
     has_closure: bool = False  # an optimizer is given a closure
     allocator: dict[str, str] = field(default_factory=dict)  # as in `Result.allocator_settings`
     world: int = 1

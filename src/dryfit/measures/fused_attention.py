@@ -9,6 +9,7 @@ from weakref import WeakSet
 from dryfit.measures.facts import Facts
 from dryfit.measures.measure import Measure, changes_nothing
 from dryfit.measures.moments import CannotSwitchOn, Moments
+from dryfit.units import format_bytes
 
 _CALL = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
 
@@ -24,8 +25,14 @@ def _why_not(facts: Facts) -> str:
             return ""
     if not square_bytes:
         return "no attention was seen whose weights are kept"
+    if facts.attention_is_torchs:
+        return (
+            f"scaled_dot_product_attention finds no fused kernel on this card for the program's types and shapes, and "
+            f"keeps a square of {format_bytes(square_bytes)} for each layer; cards before Ampere have one for float16, "
+            "and none for bfloat16"
+        )
     return (
-        f"the program computes attention in its own code, with a square of {square_bytes / 2**20:.1f} MiB for each "
+        f"the program computes attention in its own code, with a square of {format_bytes(square_bytes)} for each "
         f"layer; write {_CALL} in its place"
     )
 

@@ -8,6 +8,7 @@ import lightning
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
@@ -50,6 +51,9 @@ class Attention(nn.Module):
         q, k, v = (each.unflatten(-1, (4, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, dim=-1))
         if kind == "fused":
             return F.scaled_dot_product_attention(q, k, v)
+        if kind == "unfused":
+            with sdpa_kernel(SDPBackend.MATH):
+                return F.scaled_dot_product_attention(q, k, v)
         return (q @ k.transpose(-2, -1)).softmax(-1) @ v
 
 

@@ -286,6 +286,7 @@ class FactFinder:
             cross_entropy_bytes=seen.cross_entropy_bytes,
             cross_entropy_from_linear=seen.cross_entropy_from_linear,
             attention_square_bytes=seen.attention_square_bytes,
+            attention_is_torchs=seen.attention_is_torchs,
             has_closure=self._has_closure,
             allocator=torch_private.allocator_settings(),
             world=torch.distributed.get_world_size() if distributed else 1,

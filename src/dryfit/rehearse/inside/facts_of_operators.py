@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ _identity_of = torch_private.storage_identity()
 # A softmax over this many positions or fewer is not what memory is spent on; those of routers have few columns too.
 _LEAST_SQUARE, _LEAST_OBLONG = 16, 64
 _LOSSES = ("aten::nll_loss_forward", "aten::nll_loss2d_forward")
-_SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
+# The second is only called where scaled_dot_product_attention runs operator by operator (2.5 to 2.14).
+_SOFTMAX_OF_ATTENTION = "aten::_safe_softmax"
+_SOFTMAX = ("aten::_softmax", _SOFTMAX_OF_ATTENTION)
 # What keeps the numbers as they are, elsewhere or in another type, and what torch turns a Linear's weight with.
 _COPIES = ("aten::_to_copy", "aten::clone")
 _RESHAPES = ("aten::_unsafe_view", "aten::_reshape_alias")  # views that their schemas do not call so
@@ -38,6 +41,7 @@ class OperatorFacts:
         self.cross_entropy_bytes = self.cross_entropy_classes = 0
         self.cross_entropy_from_linear = False
         self.attention_square_bytes = 0
+        self.attention_is_torchs = False
         self.grad_scaler = False
         self.foreach = self.fused = False
         self.forget_tensors()
@@ -68,7 +72,7 @@ class OperatorFacts:
 
     def _own(self, name: str) -> Look | None:
         if name in _SOFTMAX:
-            return self._softmax
+            return functools.partial(self._softmax, name == _SOFTMAX_OF_ATTENTION)
         if name in _LOSSES:
             return self._loss
         if name in _COPIES:
@@ -159,13 +163,14 @@ class OperatorFacts:
 
     # --- attention, optimizers -----------------------------------------------------------------------------------
 
-    def _softmax(self, args: tuple[Any, ...], _: dict[str, Any], output: Any) -> None:
+    def _softmax(self, is_torchs: bool, args: tuple[Any, ...], _: dict[str, Any], output: Any) -> None:
         shape, dim = tuple(output.shape), args[1]
         if not output.is_cuda or len(shape) < 3 or dim not in (-1, len(shape) - 1):
             return
         is_square = shape[-1] == shape[-2] >= _LEAST_SQUARE
         if is_square or (len(shape) > 3 and min(shape[-2:]) >= _LEAST_OBLONG):
             self.attention_square_bytes = max(self.attention_square_bytes, output.numel() * output.itemsize)
+            self.attention_is_torchs = self.attention_is_torchs or is_torchs
 
     def _several_at_once(self, args: tuple[Any, ...], _: dict[str, Any], output: Any) -> None:
         self.foreach = True
