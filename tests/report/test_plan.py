@@ -189,6 +189,30 @@ def test_what_holds_more_than_is_needed_is_not_shown_and_of_what_is_too_big_the_
     assert [word for word in ("a4 ", "a3 ", "a2 ", "a1 ", "a0 ") if word in shown] == ["a4 ", "a3 ", "a2 "]
 
 
+def test_options_stronger_than_what_fits_are_not_shown_but_where_the_program_fits_as_it_is() -> None:
+    options = [tried(f"micro-batch:{2**n}", gib=25 - n, flops=FLOPS + n) for n in (1, 2, 3)]
+    shown = printed(plan_of(AS_IT_IS, *options, BLOCKS, cheapest=BLOCKS.measures))
+    assert [n for n in (2, 4, 8) if f"micro-batch:{n} " in shown] == [2, 4]  # 2 does not fit
+    shown = printed(plan_of(tried(gib=23), *options, cheapest=()))
+    assert [n for n in (2, 4, 8) if f"micro-batch:{n} " in shown] == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("saved_bytes", "what"),
+    [
+        (0, ", when activations are gone: a smaller batch gives nothing (micro-batch:2:placed was rehearsed)."),
+        (
+            5 * MIB,
+            ", when activations are gone: a smaller batch gives next to nothing (micro-batch:2:placed: 5.00 MiB).",
+        ),
+        (GIB, "."),
+    ],
+)
+def test_a_peak_in_the_optimizer_step_says_what_a_smaller_batch_gives(saved_bytes: int, what: str) -> None:
+    micro = dataclasses.replace(MICRO, peak_allocated_bytes=STEP.peak_allocated_bytes - saved_bytes)
+    assert f"The peak is in the optimizer step{what}\n" in printed(plan_of(STEP, micro, nearest=micro.measures))
+
+
 def test_words_of_a_program_do_nothing_to_a_terminal_or_a_page() -> None:
     as_it_is = dataclasses.replace(AS_IT_IS, kind=FAILED, sentence="train.py failed: \x1b[2J<b>.")
     plan = plan_of(as_it_is)

@@ -135,6 +135,13 @@ def test_of_a_ladder_the_weakest_option_that_fits_and_the_one_before_was_rehears
     assert found.to_write[0].snippet == "write('ladder', 4)"
 
 
+def test_of_equal_prices_the_weaker_option_comes_first(make_plan: MakePlan) -> None:
+    ladder = measure("ladder", options=("1", "2", "3"))
+    effects = {f"ladder:{n}": {"backward": 8.0 + 3.0 * n} for n in (1, 2, 3)}
+    found = make_plan(Program(effects), [ladder])
+    assert [each.measures for each in found.tried] == [("ladder:1",), ("ladder:2",), ("ladder:3",)]
+
+
 def test_a_ladder_is_climbed_while_it_saves_a_hundredth(make_plan: MakePlan) -> None:
     ladder = measure("ladder", options=("2", "4", "8", "16"))
     effects = {f"ladder:{2**n}": {"backward": 1 - 0.1**n} for n in range(1, 5)}
@@ -366,7 +373,7 @@ def test_a_snippet_is_for_the_way_and_the_blocks_of_the_program(make_plan: MakeP
     model = ModelFacts(kind="m.M", parameters=1, trainable=1, blocks={"Layer": 12, "Head": 2})
     effects = {"step": {"backward": 5.0, "optimizer step": 1.0}, "checkpoint": {"backward": 9.0}}
     found = make_plan(Program(effects, facts=Facts(models=(model,))), [STEP])
-    assert (found.way, found.to_write[0].snippet) == ("pytorch", "for_Layer()")
+    assert (found.way, found.to_write[0].snippet) == ("pytorch", "for_(Layer, Head)()")
     found = make_plan(Program(effects, facts=Facts(way="transformers")), [CHECKPOINT], cache=False)
     assert found.to_write[0].snippet == "TrainingArguments(...)"
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 16
 _MOST_NEAREST = 3
 _LEAST_HOST_BYTES = MIB  # less than that in a step is no price
+_LEAST_SHARE = 0.01  # of the peak: less than that is next to nothing
 AS_IT_IS = "as it is"
 
 # What follows from the phase in which the program as it is has its peak.
@@ -127,11 +128,18 @@ def _where_the_peak_is(plan: Plan) -> str:
     line = f"The peak is in {_the(phase)}"
     if phase != OPTIMIZER_STEP:
         return f"{line}, {_WHAT_FOLLOWS[phase]}." if phase in _WHAT_FOLLOWS else f"{line}."
+    peak_bytes = plan.as_it_is.peak_allocated_bytes
     smaller = [each for each in plan.tried if len(each.measures) == 1 and each.measures[0].startswith("micro-batch:")]
-    if any(each.peak_allocated_bytes < plan.as_it_is.peak_allocated_bytes for each in smaller):
+    if not smaller:
+        return f"{line}, when activations are gone: a smaller batch gives nothing."
+    least = min(smaller, key=lambda each: each.peak_allocated_bytes)
+    saved_bytes = peak_bytes - least.peak_allocated_bytes
+    if saved_bytes > peak_bytes * _LEAST_SHARE:
         return f"{line}."
-    rehearsed = f" ({smaller[0].measures[0]} was rehearsed)" if smaller else ""
-    return f"{line}, when activations are gone: a smaller batch gives nothing{rehearsed}."
+    gives = f"next to nothing ({least.measures[0]}: {format_bytes(saved_bytes)})"
+    if saved_bytes <= 0:
+        gives = f"nothing ({least.measures[0]} was rehearsed)"
+    return f"{line}, when activations are gone: a smaller batch gives {gives}."
 
 
 def _card_lines(plan: Plan) -> Iterator[str]:
@@ -153,16 +161,31 @@ def _tried(console: Console, plan: Plan) -> None:
 
 
 def _worth_showing(plan: Plan) -> list[Tried]:
-    """Each measure alone, what fits and holds no more than is needed, and of other combinations the nearest."""
+    """Each measure alone, what fits and holds no more than is needed, and of other combinations the nearest.
+
+    Where a measure makes the program fit, options of it that come after are left out: they cost as much or more.
+    """
     nearest = [each for each in plan.tried if len(each.measures) > 1 and each.kind != FITS][:_MOST_NEAREST]
     return [
         each
-        for each in plan.tried
-        if len(each.measures) == 1
+        for place, each in enumerate(plan.tried)
+        if (len(each.measures) == 1 and not _is_stronger_than_needed(plan, each, plan.tried[:place]))
         or each.measures in (plan.cheapest, plan.surely)
-        or (each.kind == FITS and not is_more_than_needed(each, plan.tried))
+        or (len(each.measures) > 1 and each.kind == FITS and not is_more_than_needed(each, plan.tried))
         or each in nearest
     ]
+
+
+def _is_stronger_than_needed(plan: Plan, one: Tried, before: Sequence[Tried]) -> bool:
+    """Whether another option of the same measure, which stands before it, makes the program fit as surely."""
+    name = one.measures[0].partition(":")[0]
+    return (plan.as_it_is.kind, one.kind) == (TOO_BIG, FITS) and any(
+        len(each.measures) == 1
+        and each.measures[0].partition(":")[0] == name
+        and each.kind == FITS
+        and each.is_close <= one.is_close
+        for each in before
+    )
 
 
 def _row(plan: Plan, each: Tried) -> list[str]:

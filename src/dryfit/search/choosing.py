@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dryfit.errors import UsageError
+from dryfit.measures.blocks import blocks_in_code
 from dryfit.measures.catalogue import all_measures
 from dryfit.measures.facts import Facts
 from dryfit.measures.measure import METHOD, NOTHING, PRECISION, Measure
@@ -131,7 +132,7 @@ def most_saved_bytes(outcome: Outcome, before: Outcome) -> int:
 def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
     """How a person writes each of them, in the way this program trains."""
     facts = facts or Facts()
-    blocks = max(facts.blocks, key=facts.blocks.__getitem__, default="Block")
+    blocks = blocks_in_code(facts.blocks)
     named = {measure.name: measure for measure in all_measures()}
     found = []
     for word in measures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, TextIO
 
 import dryfit
@@ -15,11 +16,12 @@ from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.warm import warm_rehearsals
 from dryfit.search.cache import cache_folder
 from dryfit.search.choosing import Wishes, to_write
-from dryfit.search.planned import Extent, Plan
+from dryfit.search.planned import Extent, Plan, Tried
 from dryfit.search.planning import Findings, find_out
 from dryfit.search.progress import SearchProgress
 from dryfit.search.question import Question, tried_of
 from dryfit.search.rehearsing import Runner
+from dryfit.search.trial import FITS
 from dryfit.search.words import USUAL, Sweep, placeholders_of
 from dryfit.units import format_bytes
 from dryfit.virtual_card import installed_torch
@@ -108,7 +110,7 @@ def _answer(
     question: Question, wishes: Wishes, found: Findings, most: int, wall_seconds: float, torch_version: str
 ) -> Plan:
     tried = [tried_of(question, each, found.prices.get(each.measures)) for each in found.outcomes.values()]
-    tried[1:] = sorted(tried[1:], key=lambda each: (each.measures != found.cheapest, each.order))
+    tried[1:] = sorted(tried[1:], key=partial(_place, found))
     written = found.surely or found.cheapest or found.nearest or ()
     return Plan(
         program=as_called(question.words),
@@ -134,6 +136,14 @@ def _answer(
         wall_seconds=round(wall_seconds, 3),
         versions={"dryfit": dryfit.__version__, "torch": torch_version},
     )
+
+
+def _place(found: Findings, each: Tried) -> tuple[Any, ...]:
+    """Where it stands in the table: the answer first, and of equal prices the weaker options before the others."""
+    strengths = {rung.word: rung.place for rung in found.space.rungs} if found.space is not None else {}
+    rank, price, peak_bytes = each.order
+    strength = sum(strengths.get(word, 0) for word in each.measures) if each.kind == FITS else 0
+    return each.measures != found.cheapest, rank, price, strength, peak_bytes
 
 
 def _extents(found: Findings, most: int) -> Iterator[Extent]:
