@@ -4,13 +4,16 @@ from by_hand import arguments, train
 
 
 def main():
-    given = arguments(batch=32)
+    given = arguments(batch=32, layers=8, width=8192)
     import torch
     from torch import nn
 
-    model = nn.Sequential(*(nn.Linear(8192, 8192) for _ in range(8))).cuda()
+    model = nn.Sequential(*(nn.Linear(given.width, given.width) for _ in range(given.layers))).to(given.dtype).cuda()
 
     def loss_of(batch):
-        return model(batch).square().mean()
+        return model(batch.to(given.dtype)).square().mean()
 
-    train(given, model, model, loss_of, inputs=lambda size: torch.randn(size, 8192, device="cuda"))
+    def inputs(size):
+        return torch.randn(size, given.width, device="cuda")
+
+    train(given, model, loss_of, inputs)

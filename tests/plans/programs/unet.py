@@ -4,10 +4,12 @@ from by_hand import arguments, train
 
 
 def main():
-    given = arguments(batch=4)
+    given = arguments(batch=4, width=64, size=1024)
     import torch
     from torch import nn
     from torch.nn import functional
+
+    widths = [given.width * 2**level for level in range(5)]
 
     class DoubleConv(nn.Sequential):
         def __init__(self, inside, outside):
@@ -17,7 +19,7 @@ def main():
             )  # fmt: skip
 
     class UNet(nn.Module):
-        def __init__(self, widths=(64, 128, 256, 512, 1024)):
+        def __init__(self):
             super().__init__()
             self.down = nn.ModuleList(DoubleConv(i, o) for i, o in zip((3, *widths), widths, strict=False))
             self.up = nn.ModuleList(
@@ -36,13 +38,14 @@ def main():
                 x = merge(torch.cat([skip, up(x)], dim=1))
             return self.out(x)
 
-    model = UNet().cuda()
+    model = UNet().to(given.dtype).cuda()
 
     def loss_of(batch):
         images, masks = batch
-        return functional.binary_cross_entropy_with_logits(model(images), masks)
+        return functional.binary_cross_entropy_with_logits(model(images.to(given.dtype)), masks)
 
     def inputs(size):
-        return torch.randn(size, 3, 1024, 1024, device="cuda"), torch.rand(size, 1, 1024, 1024, device="cuda")
+        images = torch.randn(size, 3, given.size, given.size, device="cuda")
+        return images, torch.rand(size, 1, given.size, given.size, device="cuda")
 
-    train(given, model, [*model.down, *model.merge], loss_of, inputs, adam=True)
+    train(given, model, loss_of, inputs, blocks=[*model.down, *model.merge], kind=torch.optim.Adam)
