@@ -122,6 +122,11 @@ def test_a_scaler_under_autocast_with_gradients_that_stay(facts_of: FactsOf) -> 
     assert facts.host_bytes == 4  # whether a gradient was infinite
 
 
+def test_a_cross_entropy_that_is_a_module(facts_of: FactsOf) -> None:
+    facts = facts_of("loss_module")
+    assert (facts.cross_entropy_classes, facts.cross_entropy_from_linear) == (CLASSES, True)
+
+
 def test_logits_that_no_linear_layer_returned(facts_of: FactsOf) -> None:
     facts = facts_of("soft_capped")
     assert (facts.cross_entropy_classes, facts.cross_entropy_from_linear) == (CLASSES, False)

@@ -124,6 +124,11 @@ def scales():
         scaler.update()
 
 
+def loss_module():
+    criterion = torch.nn.CrossEntropyLoss()
+    train(*made(Net()), lambda model: criterion(model(batch()), targets()))
+
+
 def soft_capped():
     train(*made(Net()), lambda model: F.cross_entropy(30 * torch.tanh(model(batch()) / 30), targets()))
 

@@ -123,7 +123,8 @@ class FactFinder:
             return
         if model.training and self._graphs.get(model):  # it has been evaluated, and is trained on
             self._evaluation_with_graph = True
-        self._operators.forget_tensors()
+        if has_parameters(model):  # a loss is called with logits that are to be known
+            self._operators.forget_tensors()
         self._note_autocast()
         self._last_call = self._loaders.last
         if self._looks_at_gradients:
