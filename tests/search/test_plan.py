@@ -378,6 +378,23 @@ def test_a_snippet_is_for_the_way_and_the_blocks_of_the_program(make_plan: MakeP
     assert found.to_write[0].snippet == "TrainingArguments(...)"
 
 
+def test_a_snippet_is_for_the_model_where_that_has_it_built_in(make_plan: MakePlan) -> None:
+    built_in = {"pytorch": "loop", "transformers model": "built in", "transformers": "Trainer", "lightning": "here"}
+    effects = {"step": {"backward": 8.0}}
+    model = ModelFacts(kind="m.M", parameters=1, trainable=1, is_transformers=True)
+    for way, models, snippet in (
+        ("pytorch", (), "loop"),
+        ("pytorch", (model,), "built in"),
+        ("transformers", (model,), "Trainer"),
+        ("lightning", (model,), "here"),
+        ("accelerate", (model,), "built in"),
+        ("accelerate", (), "loop"),
+    ):
+        program = Program(effects, facts=Facts(way=way, models=models))
+        found = make_plan(program, [measure("step", snippets=built_in)], cache=False)
+        assert found.to_write[0].snippet == snippet
+
+
 def test_the_batch_in_the_words_is_cut_into_micro_batches(make_plan: MakePlan) -> None:
     seen: dict[tuple[str, ...], str] = {}
 

@@ -145,6 +145,7 @@ MEASURES = (
         snippets={
             "pytorch": "model = Model().to(torch.bfloat16).cuda()\n"
             "output = model(batch.to(torch.bfloat16))  # what is not float stays as it is",
+            "transformers model": "AutoModelForCausalLM.from_pretrained(..., dtype=torch.bfloat16)",
             "transformers": "AutoModelForCausalLM.from_pretrained(..., dtype=torch.bfloat16)",
             "lightning": 'Trainer(..., precision="bf16-true")',
         },

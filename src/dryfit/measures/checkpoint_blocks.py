@@ -166,7 +166,8 @@ for module in model.modules():
     if isinstance(module, {blocks}):
         module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False, context_fn=keep)
 """
-_IN_TRANSFORMERS = "# a model of transformers has it built in: model.gradient_checkpointing_enable("
+_IN_TRANSFORMERS = "model.gradient_checkpointing_enable("
+_KEEPING_IN_TRANSFORMERS = _KEEPING + _IN_TRANSFORMERS + '{"use_reentrant": False, "context_fn": keep})'
 
 MEASURES = (
     Measure(
@@ -178,7 +179,9 @@ MEASURES = (
         changes=changes_nothing,
         switch_on=_switch(every=2),
         snippets={
-            "pytorch": _IMPORTS + _EVERY_SECOND + _IN_TRANSFORMERS + '{"use_reentrant": False}, every_n_layers=2)',
+            "pytorch": _IMPORTS + _EVERY_SECOND,
+            "transformers model": _IN_TRANSFORMERS
+            + '{"use_reentrant": False}, every_n_layers=2)  # not in older versions',
             "transformers": "TrainingArguments(..., gradient_checkpointing=True, gradient_checkpointing_kwargs="
             '{"use_reentrant": False, "every_n_layers": 2})',
         },
@@ -194,12 +197,9 @@ MEASURES = (
         changes=changes_nothing,
         switch_on=_switch(context=_keeping_products),
         snippets={
-            "pytorch": _KEEPING
-            + _EACH_BLOCK_KEEPING
-            + _IN_TRANSFORMERS
-            + '{"use_reentrant": False, "context_fn": keep})',
-            "transformers": _KEEPING
-            + 'model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": keep})',
+            "pytorch": _KEEPING + _EACH_BLOCK_KEEPING,
+            "transformers model": _KEEPING_IN_TRANSFORMERS,
+            "transformers": _KEEPING_IN_TRANSFORMERS,
         },
         not_counted="norms, activations and other operators without FLOPs to count run once more, which takes memory "
         "bandwidth",
@@ -214,7 +214,8 @@ MEASURES = (
         changes=changes_nothing,
         switch_on=_switch(),
         snippets={
-            "pytorch": _IMPORTS + _EACH_BLOCK + _IN_TRANSFORMERS + '{"use_reentrant": False})',
+            "pytorch": _IMPORTS + _EACH_BLOCK,
+            "transformers model": _IN_TRANSFORMERS + '{"use_reentrant": False})',
             "transformers": "TrainingArguments(..., gradient_checkpointing=True, gradient_checkpointing_kwargs="
             '{"use_reentrant": False})',
         },

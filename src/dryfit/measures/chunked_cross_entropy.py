@@ -76,6 +76,7 @@ def loss_function(logits, labels, num_items_in_batch=None, **_):  # logits: what
 model.get_output_embeddings().forward = lambda hidden: hidden  # the loss does it
 model.loss_function = loss_function
 # or, with the package liger-kernel: TrainingArguments(..., use_liger_kernel=True)
+# where peft has wrapped the model, all of this is of model.get_base_model()
 """
 
 MEASURES = (
@@ -91,6 +92,10 @@ MEASURES = (
         switch_on=_switch_on,
         not_counted="Each chunk adds its part to the gradient of the head's weight, which takes a pass over it.",
         without=frozenset({"torch-compile", "fsdp"}),  # for the reasons in `_why_not`
-        snippets={"pytorch": _LOSS + _OF_MODEL, "transformers": _LOSS + _OF_TRANSFORMERS},
+        snippets={
+            "pytorch": _LOSS + _OF_MODEL,
+            "transformers model": _LOSS + _OF_TRANSFORMERS,
+            "transformers": _LOSS + _OF_TRANSFORMERS,
+        },
     ),
 )

@@ -113,6 +113,11 @@ def _have_no_weights_returned(moments: Moments) -> None:
     torch.nn.MultiheadAttention.forward = forward  # type: ignore[method-assign]
 
 
+_IN_TRANSFORMERS = (
+    'AutoModelForCausalLM.from_pretrained(..., attn_implementation="sdpa")\n'
+    "attended, _ = attention(x, x, x, need_weights=False)  # of an nn.MultiheadAttention"
+)
+
 MEASURES = (
     Measure(
         name="fused-attention",
@@ -128,8 +133,8 @@ MEASURES = (
             "pytorch": f"attended = {_CALL}  # for softmax(q @ k.mT) @ v\n"
             "attended, _ = attention(x, x, x, need_weights=False)  # of an nn.MultiheadAttention\n"
             "timm.layers.set_fused_attn(True, experimental=True)  # before a model of timm is made",
-            "transformers": 'AutoModelForCausalLM.from_pretrained(..., attn_implementation="sdpa")\n'
-            "attended, _ = attention(x, x, x, need_weights=False)  # of an nn.MultiheadAttention",
+            "transformers model": _IN_TRANSFORMERS,
+            "transformers": _IN_TRANSFORMERS,
         },
     ),
 )

@@ -16,6 +16,8 @@ CHANGES = (NOTHING, PRECISION, METHOD)
 # Ways in which a program trains, each with a snippet of its own where it is written in another way.
 PYTORCH, TRANSFORMERS, LIGHTNING, ACCELERATE = "pytorch", "transformers", "lightning", "accelerate"
 WAYS = (PYTORCH, TRANSFORMERS, LIGHTNING, ACCELERATE)
+# Not a way to train, but what is trained: a model of transformers has some built in, whoever's loop it is.
+TRANSFORMERS_MODEL = "transformers model"
 
 
 def _no_options(_: Facts) -> Sequence[str]:
@@ -49,11 +51,11 @@ class Measure:
     anything with it. `variables(environment, option)` are environment variables to start the program with. `placed` are
     words that stand in place of the program's own placeholder `{batch}`, see `micro_batch`.
 
-    `snippets` say how a person writes it, by way of training; "pytorch" is always there. `{option}` stands for the
-    option, `{blocks}` for the class of the model's repeated blocks. `needs` is the package to install, "" for none.
-    `takes_long` says why a plan does not rehearse it unless it is asked to; "" for most. `not_counted` says what it
-    costs beyond counted FLOPs and bytes over the host's bus, and `caution(facts)` what else is to be known of it in a
-    program; "" if nothing worth saying.
+    `snippets` say how a person writes it, by way of training; "pytorch" is always there, and "transformers model" where
+    a model of transformers has it built in. `{option}` stands for the option, `{blocks}` for the class of the model's
+    repeated blocks. `needs` is the package to install, "" for none. `takes_long` says why a plan does not rehearse it
+    unless it is asked to; "" for most. `not_counted` says what it costs beyond counted FLOPs and bytes over the host's
+    bus, and `caution(facts)` what else is to be known of it in a program; "" if nothing worth saying.
     """
 
     name: str
@@ -73,9 +75,11 @@ class Measure:
     # Names of measures that it does not go together with, beyond those of its own group.
     without: frozenset[str] = field(default_factory=frozenset)
 
-    def snippet(self, way: str, option: str = "", blocks: str = "Block") -> str:
-        """How a person who trains in this way writes it."""
-        text = self.snippets.get(way) or self.snippets[PYTORCH]
+    def snippet(self, way: str, option: str = "", blocks: str = "Block", *, of_transformers_model: bool = False) -> str:
+        """How a person who trains in this way writes it; of a model of transformers, or of any."""
+        kinds = [way] if way != PYTORCH else []
+        kinds += [TRANSFORMERS_MODEL] if of_transformers_model else []
+        text = next((self.snippets[kind] for kind in kinds if kind in self.snippets), self.snippets[PYTORCH])
         return text.replace("{option}", option).replace("{blocks}", blocks).strip("\n")
 
 

@@ -133,6 +133,7 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
     """How a person writes each of them, in the way this program trains."""
     facts = facts or Facts()
     blocks = blocks_in_code(facts.blocks)
+    of_transformers = any(model.is_transformers for model in facts.models)
     named = {measure.name: measure for measure in all_measures()}
     found = []
     for word in measures:
@@ -143,7 +144,7 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
                 measure=word,
                 title=measure.title,
                 what=measure.what.replace("{option}", shown),
-                snippet=measure.snippet(facts.way, shown, blocks),
+                snippet=measure.snippet(facts.way, shown, blocks, of_transformers_model=of_transformers),
                 needs=measure.needs,
                 not_counted=measure.not_counted,
                 caution=measure.caution(facts),
