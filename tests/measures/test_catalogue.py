@@ -1,11 +1,14 @@
-"""Measures by their words, as `dryfit run --with` takes them."""
+"""The catalogue of measures: their words, as `dryfit run --with` takes them, and the page that lists them."""
 
 from __future__ import annotations
 
 import pytest
 
 from dryfit.errors import UsageError
-from dryfit.measures.catalogue import measures_of
+from dryfit.measures.catalogue import all_measures, measures_of
+from dryfit.measures.measure import PYTORCH, TRANSFORMERS_MODEL, WAYS
+
+from . import table
 
 
 def test_words_become_measures_with_their_options() -> None:
@@ -41,3 +44,18 @@ def test_words_that_cannot_be_are_said(words: list[str], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         measures_of(words)
     assert said in str(caught.value)
+
+
+def test_the_page_lists_every_measure() -> None:
+    assert table.written() == table.table(), "python -m tests.measures.table writes it"
+
+
+def test_each_is_a_word_a_sentence_and_a_snippet() -> None:
+    names = [measure.name for measure in all_measures()]
+    assert len(names) == len(set(names))
+    for measure in all_measures():
+        assert not set(measure.name) & set(" ,:+")
+        assert measure.what.endswith(".")
+        assert PYTORCH in measure.snippets
+        assert set(measure.snippets) <= {*WAYS, TRANSFORMERS_MODEL}
+        assert measure.without <= set(names)

@@ -48,14 +48,13 @@ class Measure:
     cheapest first, and each taking less memory than the one before; ("",) for a measure that is on or off.
 
     `switch_on(moments, option)` switches it on in a process that has imported torch, before the program has done
-    anything with it. `variables(environment, option)` are environment variables to start the program with. `placed` are
-    words that stand in place of the program's own placeholder `{batch}`, see `micro_batch`.
+    anything with it. `variables(environment, option)` are environment variables to start the program with.
 
     `snippets` say how a person writes it, by way of training; "pytorch" is always there, and "transformers model" where
     a model of transformers has it built in. `{option}` stands for the option, `{blocks}` for the class of the model's
-    repeated blocks. `needs` is the package to install, "" for none. `takes_long` says why a plan does not rehearse it
-    unless it is asked to; "" for most. `not_counted` says what it costs beyond counted FLOPs and bytes over the host's
-    bus, and `caution(facts)` what else is to be known of it in a program; "" if nothing worth saying.
+    repeated blocks. `needs` are the packages to install, with blanks between. `takes_long` says why a plan does not
+    rehearse it unless it is asked to. `not_counted` says what it costs beyond counted FLOPs and bytes over the host's
+    bus, and `caution(facts)` what else is to be known of it in a program. All of these are "" where there is none.
     """
 
     name: str

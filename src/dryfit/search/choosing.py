@@ -103,8 +103,9 @@ def why_rejected(measure: Measure, outcome: Outcome, before: Outcome) -> NotTake
     """Why a measure that was rehearsed alone is of no use, beside what comes before it; None if it saves something."""
     word, trial = outcome.measures[-1], outcome.free
     if trial.how == NOT_SWITCHED_ON:
-        missing = measure.needs if measure.needs and not _is_installed(measure.needs) else ""
-        return NotTaken(measure=word, why=trial.sentence, how_to=f"pip install {missing}" if missing else "")
+        missing = [package for package in measure.needs.split() if not _is_installed(package)]
+        how_to = f"pip install {' '.join(missing)}" if missing else ""
+        return NotTaken(measure=word, why=trial.sentence, how_to=how_to)
     if trial.kind != FITS:
         return NotTaken(measure=word, why=f"with it {trial.sentence}")
     if not trial.measures.get(measure.name, True):
