@@ -7,6 +7,7 @@ import json
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,58 @@ def test_what_the_program_sets_before_its_imports_counts(tmp_path: Path, monkeyp
 def test_a_command_is_rehearsed_cold() -> None:
     with warm_rehearsals(["torchrun", "train.py"]) as rehearse_one:
         assert rehearse_one.why_cold == "a command starts its Python processes itself"
+
+
+# bitsandbytes looks at the card when it is imported: from the process that has done so, CUDA is initialised.
+LOOKS_EARLY = """
+    import os, sys, json
+    os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[2]
+    import torch
+    from torch import nn
+    import bitsandbytes
+
+    facts = dict(
+        cards=torch.cuda.device_count(), is_initialized=torch.cuda.is_initialized(), environment=dict(os.environ),
+        properties=str(torch.cuda.get_device_properties(0)), memory=torch.cuda.mem_get_info(),
+        is_bad_fork=torch.cuda._is_in_bad_fork(), seed=torch.cuda.initial_seed(),
+    )
+    for name in ("TMPDIR", "TEMP", "TMP", "DRYFIT_REHEARSAL", "DRYFIT_WRITABLE"):
+        del facts["environment"][name]
+    if os.fork() == 0:
+        try:
+            torch.zeros(1, device="cuda")
+        except RuntimeError:
+            os._exit(1)
+        os._exit(0)
+    print("facts", json.dumps(facts | {"fork": os.waitstatus_to_exitcode(os.wait()[1])}))
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+    optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())
+    for step in range(100):
+        model(torch.randn(int(sys.argv[1]), 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_imports_that_look_at_the_card_are_had_once_for_each_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if find_spec("bitsandbytes") is None:
+        pytest.skip("bitsandbytes is not installed")
+    (tmp_path / "train.py").write_text(textwrap.dedent(LOOKS_EARLY))
+    monkeypatch.chdir(tmp_path)
+    with warm_rehearsals(["train.py"], gpu=CARD) as rehearse_one:
+        rehearse_one(["train.py", "8", "0"], quiet=True)  # teaches it what to import
+        capfd.readouterr()
+        found = rehearse_one(["train.py", "64", "0"], gpu="l4")
+        after_warm = facts(capfd.readouterr().err)
+        rehearse_one(
+            ["train.py", "8", ""], gpu="l4"
+        )  # the card was looked at with other cards visible, so not from there
+        assert rehearse_one.why_cold == ""
+        assert "No CUDA GPUs are available" in capfd.readouterr().err
+    assert alike(found) == alike(rehearse(["train.py", "64", "0"], gpu="l4"))
+    cold = facts(capfd.readouterr().err)
+    assert after_warm.pop("seed") != cold.pop("seed")
+    assert after_warm == cold
+    assert (cold["is_initialized"], cold["is_bad_fork"], cold["fork"]) == (True, False, 1)

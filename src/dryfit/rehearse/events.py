@@ -8,7 +8,7 @@ was known last. Events, in the order they come:
     step        all optimisers have stepped                          step, peaks by phase, seconds
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
     measure     a measure could not be switched on                   name, why, trace
-    modules     what it has imported, where that is asked for        names, environment, before_torch
+    modules     what it has imported, where that is asked for        names, after_card, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
     unrecorded  what came after `end`, the recording, is not whole   trace

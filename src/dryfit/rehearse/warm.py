@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -27,7 +26,8 @@ from dryfit.rehearse import callables, launch
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.child import Request, folders_of_files, own_kernel_caches, run_once, variables_of
 from dryfit.rehearse.command import current_folder
-from dryfit.rehearse.events import Event, Orders
+from dryfit.rehearse.events import ORDERS_VARIABLE, Event, Orders
+from dryfit.rehearse.forks import Forked, ForkServer
 from dryfit.rehearse.result import Result
 from dryfit.rehearse.sandbox import apart, messages, scratch
 from dryfit.rehearse.sandbox.client import specification
@@ -38,9 +38,12 @@ from dryfit.virtual_card.settings import settings_of
 _READ_BY_IMPORTS = (
     "PYTORCH_", "TORCH_", "OMP_", "MKL_", "KMP_", "HF_", "TRANSFORMERS_", "DIFFUSERS_", "BNB_", "TRITON_", "XFORMERS_",
 )  # fmt: skip
+# The one that the virtual card reads when it is first looked at.
+_READ_WITH_THE_CARD = "CUDA_VISIBLE_DEVICES"
 _MOST_SERVERS = 3
+_MOST_BOUND = 4  # each takes some 200 MB that it does not share
 # Until the hooks are there; a Python that finds none of them would run the program, in a layer, to its end.
-_SECONDS_TO_START, _SECONDS_TO_END = 60.0, 5.0
+_SECONDS_TO_START = 60.0
 
 
 @contextlib.contextmanager
@@ -79,22 +82,30 @@ class WarmRehearsals:
 
 
 class _NoFork(Exception):
-    """The server is not there: `why` says the reason."""
+    """The server is not there."""
 
 
 class _Server:
-    """The fork server of a program: started when the first rehearsal needs it, and taught by each what to import."""
+    """The fork server of a program: started when the first rehearsal needs it, and taught by each what to import.
+
+    Modules that look at the card when they are imported it leaves to forks of its own, each of which serves the
+    rehearsals in one environment, the card's settings among it.
+    """
 
     def __init__(self, program: list[str]) -> None:
         self._entry = _entry(program)
         self._like: Request | None = None
         self._names = _leading_imports(program)
+        self._names_after_card: list[str] = []
         self._is_complete = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
+        self._server: ForkServer | None = None
+        self._bound: dict[tuple[tuple[str, str], ...], ForkServer] = {}  # the one used last comes last
+        self._let_go: list[ForkServer] = []
+        self._temporary: dict[str, str] = {}  # folders of the server's own
         self._scratch, self._lock = "", -1
         self._changed: dict[str, str] = {}  # by the server's imports, in the environment
         self._variables: dict[str, str] = {}  # that the program sets before its imports, and they read
+        self._visible: dict[str, str] = {}  # that it sets before they look at the card
         self._servers = 0
         self.cold = "" if self._entry else "a command starts its Python processes itself"
         self._talking = threading.Lock()
@@ -106,7 +117,7 @@ class _Server:
         if self.cold or not self._serves(request):
             return run_once(request, card)
         try:
-            observed = run_once(request, card, fork=functools.partial(self._fork, request))
+            observed = run_once(request, card, fork=functools.partial(self._fork, request, card))
         except _NoFork:
             return run_once(request, card)
         if self._learns_from(observed):
@@ -114,9 +125,10 @@ class _Server:
         return run_once(request, card)
 
     def close(self) -> None:
-        """End the server, in the middle of an import too."""
-        if (process := self._process) is not None:
-            process.kill()
+        """End the servers, in the middle of an import too."""
+        for server in [*self._let_go, *self._bound.values(), self._server]:
+            if server is not None:
+                server.kill()
         self._preparing.shutdown()
         with self._talking:
             self._end()
@@ -132,100 +144,138 @@ class _Server:
             same = ("values", "skip_weights", "exact_weights", "allow_network", "torch")
             return all(getattr(request, name) == getattr(self._like, name) for name in same)
 
-    def _fork(self, request: Request, *descriptors: int) -> _Forked:
+    def _fork(self, request: Request, card: CardSettings, *descriptors: int) -> Forked:
+        words = list(request.program)
         with self._talking:
             if self._prepared is not None:
                 self._prepared.result()
-            if self._channel is None:
+            if (server := self._server) is None:
                 raise _NoFork
-            ours, theirs = os.pipe()
-            words = list(request.program)
             asked = {
                 "command": list(request.command),
                 "arguments": words[2 if words[0] == "-m" else 1 :],
                 "learns": not self._is_complete,
             }
+            bound = self._bound_to(request, card) if self._names_after_card else None
+        if bound is not None and self._has_imported(bound):
+            with contextlib.suppress(OSError, EOFError):  # it was let go meanwhile, or has ended
+                return bound.fork(asked, descriptors)
+        try:
+            return server.fork(asked, descriptors)
+        except (OSError, EOFError) as error:
+            self.cold = "the process to fork from has ended"
+            raise _NoFork from error
+
+    def _bound_to(self, request: Request, card: CardSettings) -> ForkServer | None:
+        """The server for this card and what else is in the environment; None where none can be made."""
+        assert self._server is not None
+        variables = _variables_of(request, card, measures=request.measures)
+        key = tuple(sorted(variables.items()))
+        bound = self._bound.pop(key, None)
+        if bound is None:
+            if len(self._bound) >= _MOST_BOUND:
+                longest_unused = self._bound.pop(next(iter(self._bound)))
+                longest_unused.close()
+                self._let_go.append(longest_unused)
+            in_it = {**variables, **self._variables, **self._visible, **self._temporary}
             try:
-                socket.send_fds(self._channel, [b"f"], [*descriptors, theirs])
-                messages.write(self._channel.fileno(), asked)
-                os.close(theirs)
-                theirs = -1
-                return _Forked(messages.read(ours)["pid"], ours)
-            except (OSError, EOFError) as error:
-                os.close(ours)
-                self.cold = "the process to fork from has ended"
-                raise _NoFork from error
-            finally:
-                if theirs >= 0:
-                    os.close(theirs)
+                bound = self._server.bound_to(in_it, self._names_after_card)
+            except (OSError, EOFError):
+                return None
+        self._bound[key] = bound
+        return bound
+
+    def _has_imported(self, bound: ForkServer) -> bool:
+        """Wait for its imports; false if they have spoiled it, and then the next one will import less."""
+        try:
+            imports = bound.imports()
+        except (OSError, EOFError):  # it was let go meanwhile, or an import has ended it
+            count = 0
+        else:
+            if not imports.spoiled:
+                return True
+            count = imports.count
+        with self._talking:
+            if bound in self._bound.values():
+                self._let_go_of_bound()
+                self._names_after_card = self._names_after_card[:count]
+        return False
 
     def _learns_from(self, observed: Observed) -> bool:
         """Have the server import what this run has imported; false if it had imported too much already."""
         found = [event for events in observed.processes for event in events if event["event"] == "modules"]
         if not found:
             return True
-        event: Event = max(found, key=lambda event: len(event["names"]))
+        event: Event = max(found, key=lambda event: len(event["names"]) + len(event["after_card"]))
+        changed, before_torch = event["environment"], event["before_torch"].items()
+        visible = {name: value for name, value in changed.items() if name == _READ_WITH_THE_CARD}
         with self._talking:
             set_by_program = {
                 name: value
-                for name, value in event["environment"].items()
+                for name, value in changed.items()
                 if self._changed.get(name) != value and name.startswith(_READ_BY_IMPORTS)
             }
             if set_by_program != self._variables:
                 imported = any(name.partition(".")[0] not in sys.stdlib_module_names for name in self._names)
-                if imported or event["before_torch"].items() < set_by_program.items():
+                if imported or not set_by_program.items() <= before_torch:
                     self.cold = f"the program sets {min(set_by_program or self._variables)}, which its imports read"
                     return not imported
                 self._variables = set_by_program
                 self._end()
-            if event["names"] and not self._is_complete:
+            if (event["names"] or event["after_card"]) and not self._is_complete:
                 self._is_complete = True
                 self._names = [*self._names, *(name for name in event["names"] if name not in self._names)]
+                if visible.items() <= before_torch and "" not in visible.values():
+                    self._visible, self._names_after_card = visible, event["after_card"]
                 self._prepared = self._preparing.submit(self._prepare, self._names)
+            elif self._names_after_card and visible != self._visible:
+                self._let_go_of_bound()
+                self._names_after_card = []
+                return False
         return True
 
     def _prepare(self, names: list[str]) -> None:
         """Have a server that has imported these modules, or as many of them as leave it as a fresh start."""
         while not self.cold:
             try:
-                if self._channel is None:
-                    self._start()
-                reply = self._ask({"names": names})
+                server = self._server or self._start()
+                if server is None:
+                    break
+                server.begin_imports(names)
+                imports = server.imports()
             except (OSError, EOFError) as error:
                 self.cold = f"the process to fork from has ended ({error})"
                 break
-            self._changed = reply["environment"]
-            if not reply["spoiled"]:
+            self._changed = imports.environment
+            if not imports.spoiled:
                 return
             self._end()
-            self._names = names = names[: reply["count"]]
-            self._is_complete = True
+            if imports.looks_at_card and self._is_complete:
+                self._names_after_card = [*names[imports.count :], *self._names_after_card]
+            elif not imports.looks_at_card:
+                self._is_complete = True
+            self._names = names = names[: imports.count]
             if self._servers >= _MOST_SERVERS:
-                self.cold = reply["spoiled"]
+                self.cold = imports.spoiled
         self._end()
 
-    def _start(self) -> None:
+    def _start(self) -> ForkServer | None:
         assert self._like is not None
-        request = self._like
         self._servers += 1
-        orders = Orders(
-            folder="", values=request.values, skip_weights=request.skip_weights, exact_weights=request.exact_weights
-        )
-        card = environment(settings_of(unlimited_card()), request.torch)
-        variables = variables_of(card, orders, allow_network=request.allow_network)
-        kernels = own_kernel_caches(variables)
+        variables = _variables_of(self._like, settings_of(unlimited_card()), measures=())
         spec, self._lock = specification(
-            request.command,
+            self._like.command,
             cwd=str(current_folder()),
             env={**variables, **self._variables},
-            allow_network=request.allow_network,
-            writable=[str(kernels)],
-            protected=folders_of_files(request.command),
+            allow_network=self._like.allow_network,
+            writable=[str(own_kernel_caches(variables))],
+            protected=folders_of_files(self._like.command),
         )
         self._scratch = spec["scratch"]
-        self._channel, theirs = socket.socketpair()
+        self._temporary = {name: spec["env"][name] for name in ("TMPDIR", "TEMP", "TMP")}
+        channel, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-I", "-S", apart.__file__, str(theirs.fileno())],
                 cwd="/",
                 stdout=subprocess.DEVNULL,
@@ -233,67 +283,52 @@ class _Server:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        messages.write(self._channel.fileno(), spec)
-        self.cold = messages.read(self._channel.fileno())["refused"]
-        if not self.cold:
-            self._channel.settimeout(_SECONDS_TO_START)
-            self._channel.recv(1, socket.MSG_PEEK)
-            self._channel.settimeout(None)
-            messages.read(self._channel.fileno())
+        server = self._server = ForkServer(channel, process)
+        messages.write(channel.fileno(), spec)
+        self.cold = messages.read(channel.fileno())["refused"]
+        if self.cold:
+            return None
+        channel.settimeout(_SECONDS_TO_START)
+        channel.recv(1, socket.MSG_PEEK)
+        channel.settimeout(None)
+        messages.read(channel.fileno())
+        return server
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._channel is not None
-        self._channel.send(b"n")
-        messages.write(self._channel.fileno(), request)
-        return messages.read(self._channel.fileno())
+    def _let_go_of_bound(self) -> None:
+        for bound in self._bound.values():
+            bound.close()
+        self._let_go += self._bound.values()
+        self._bound.clear()
 
     def _end(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._process is not None:
-            try:
-                self._process.wait(_SECONDS_TO_END)
-            except subprocess.TimeoutExpired:  # in the middle of an import
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        self._let_go_of_bound()
+        for bound in self._let_go:
+            bound.kill()
+            bound.wait()
+        self._let_go.clear()
+        if self._server is not None:
+            self._server.close()
+            self._server.wait()
+            self._server = None
         if self._lock >= 0:
             scratch.remove(self._scratch)
             os.close(self._lock)
             self._lock = -1
 
 
-class _Forked:
-    """A keeper that is a fork of the server, waited for as `subprocess.Popen` has it."""
-
-    def __init__(self, pid: int, told: int) -> None:
-        self.pid = pid
-        self._told = told
-        self._process = os.pidfd_open(pid)
-        self._code: int | None = None
-
-    def wait(self) -> int:
-        """Wait for its end; the exit code, negative for a signal."""
-        if self._code is None:
-            self._ready(self._process, None)
-            self._code = -signal.SIGKILL
-            if self._ready(self._told, 100):  # the server may be in the middle of an import
-                with contextlib.suppress(EOFError):
-                    self._code = os.waitstatus_to_exitcode(messages.read(self._told)["status"])
-            os.close(self._process)
-            os.close(self._told)
-        return self._code
-
-    def kill(self) -> None:
-        if self._code is None:
-            signal.pidfd_send_signal(self._process, signal.SIGKILL)
-
-    @staticmethod
-    def _ready(descriptor: int, milliseconds: int | None) -> bool:
-        waiting = select.poll()
-        waiting.register(descriptor, select.POLLIN)
-        return bool(waiting.poll(milliseconds))
+def _variables_of(request: Request, card: CardSettings, *, measures: Sequence[str]) -> dict[str, str]:
+    """The environment of a server for this request on this card."""
+    orders = Orders(
+        folder="",
+        values=request.values,
+        skip_weights=request.skip_weights,
+        exact_weights=request.exact_weights,
+        recording=False,  # of the imports; each fork begins one
+    )
+    measured = dataclasses.replace(orders, measures=tuple(measures))
+    variables = variables_of(environment(card, request.torch), measured, allow_network=request.allow_network)
+    own_kernel_caches(variables)
+    return variables | {ORDERS_VARIABLE: orders.to_text()}
 
 
 def _entry(program: Sequence[str]) -> tuple[str, ...]:

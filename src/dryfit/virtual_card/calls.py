@@ -16,7 +16,8 @@ def _library() -> ctypes.CDLL:
             "No virtual card is in front of this process, so there is nothing to ask it. Start the program with "
             "`dryfit run`, or call dryfit.virtual(...) before torch is imported."
         )
-    for name in ("used_bytes", "peak_used_bytes", "take_peak_used_bytes", "unfaithful_calls", "workspaces"):
+    sizes = ("used_bytes", "peak_used_bytes", "take_peak_used_bytes", "unfaithful_calls", "workspaces", "looks_at_card")
+    for name in sizes:
         getattr(library, f"dryfit_{name}").restype = ctypes.c_size_t
     library.dryfit_unfaithful_calls.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
     library.dryfit_workspaces.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
@@ -80,9 +81,17 @@ def forget() -> None:
     _library().dryfit_forget()
 
 
-def card_is_settled() -> bool:
-    """Whether a call has depended on which card it is, so that its settings no longer follow the environment."""
-    return bool(_library().dryfit_card_is_settled())
+def looks_at_card() -> int:
+    """How often a call has depended on which card it is; from the first on, the environment no longer decides that."""
+    return int(_library().dryfit_looks_at_card())
+
+
+def let_forks_go_on(whether: bool) -> None:
+    """Whether forks of this process may use CUDA as this process would have, though torch has asked for its cards.
+
+    As on a real card they may not unless they are told so; each goes on by the same rule as this process.
+    """
+    _library().dryfit_let_forks_go_on(int(whether))
 
 
 def is_device(address: int) -> bool:

@@ -94,9 +94,9 @@ class _Process:
             return
         if self._orders.modules:
             from dryfit.rehearse.inside.imported import Imported
-            from dryfit.virtual_card.calls import card_is_settled
+            from dryfit.virtual_card.calls import looks_at_card
 
-            self._imported = Imported(card_is_settled, with_names=self._learns)
+            self._imported = Imported(looks_at_card, with_names=self._learns)
         self._writer.write("python", pid=os.getpid(), parent=os.getppid(), argv=sys.orig_argv)
         self._faults = open(f"{self._orders.folder}/{os.getpid()}.fault", "w")  # noqa: SIM115, PTH123 - to the end
         faulthandler.enable(file=self._faults)

@@ -43,8 +43,8 @@ class History:
     """Starts the allocator's record as soon as CUDA is there, and takes it out before it grows large."""
 
     def __init__(self, *, is_wanted: bool) -> None:
-        self.begin_anew(is_wanted=is_wanted)
         self._start_record, self._stop_record, self._snapshot = torch_private.memory_history(_MOST_EVENTS)
+        self.begin_anew(is_wanted=is_wanted)
         torch_private.when_cuda_is_ready(self._start)
         torch_private.replace_history_switch(self._switched_by_the_program)
 
@@ -54,6 +54,8 @@ class History:
         self._parts: list[tuple[int, Recording]] = []
         self._is_on = self._is_cut = self._has_lost_events = False
         self._counted_when_taken = 0
+        if torch_private.cuda_is_initialized():  # by an import, in the process that this one was forked from
+            self._start()
 
     def take_if_large(self, counted: int) -> bool:
         """Take out what was recorded, if there is much; `counted` is what the allocators have counted altogether.

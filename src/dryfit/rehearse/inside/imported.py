@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.imports import after_import, before_imports
+from dryfit.rehearse.inside.imports import after_import, around_imports
 
 _NOT_REPEATED = ("__main__", "__mp_main__", "dryfit.", "sitecustomize", "usercustomize")
 
@@ -21,36 +22,65 @@ class Imported:
     card that is; nor can those that import it.
     """
 
-    def __init__(self, card_is_settled: Callable[[], bool], *, with_names: bool) -> None:
+    def __init__(self, looks_at_card: Callable[[], int], *, with_names: bool) -> None:
         self._with_names = with_names
-        self._card_is_settled = card_is_settled
-        self._look_at_card: set[str] = set()
+        self._looks_at_card = looks_at_card
+        self._looks_at_torch = 0  # which keeps what it has found out
+        self._is_told = False
+        self._have_looked: set[str] = set()
         self._environment = dict(os.environ)
         self._before_torch: dict[str, str] = {}
+        self._has_torch = False
         if with_names:
-            before_imports(self._look)
+            around_imports(self._importing)
         after_import("torch", self._torch_is_there)
 
     def facts(self) -> dict[str, Any]:
-        """For the `modules` event: names in the order of their imports, and environment variables that have changed."""
+        """For the `modules` event: names in the order of their imports, and environment variables that have changed.
+
+        The names `after_card` are those of modules that look at the card, or need one that does.
+        """
+        names = installed_modules() if self._with_names else []
+        before_card = _without_those_that_need(self._have_looked, names)
         return {
-            "names": self._names(),
+            "names": before_card,
+            "after_card": [name for name in names if name not in set(before_card)],
             "environment": changes(self._environment, dict(os.environ)),
             "before_torch": self._before_torch,
         }
 
-    def _names(self) -> list[str]:
-        if not self._with_names:
-            return []
-        return _without_those_that_need(self._look_at_card, installed_modules())
+    @contextlib.contextmanager
+    def _importing(self, name: str) -> Iterator[None]:
+        before = self._looks()
+        try:
+            with self._told_of_looks():
+                yield
+        finally:
+            if self._looks() != before:
+                self._have_looked.add(name)
 
-    def _look(self) -> None:
-        if self._card_is_settled():
-            # Where the program itself was the first to look, nothing is being imported then.
-            self._look_at_card = {name for name, module in list(sys.modules.items()) if _is_being_imported(module)}
-            before_imports(None)
+    def _looks(self) -> int:
+        return self._looks_at_card() + self._looks_at_torch
+
+    @contextlib.contextmanager
+    def _told_of_looks(self) -> Iterator[None]:
+        if self._is_told or not self._has_torch:
+            yield
+            return
+        from dryfit.rehearse.inside.torch_private import told_of_looks
+
+        self._is_told = True
+        try:
+            with told_of_looks(self._looked_at_torch):
+                yield
+        finally:
+            self._is_told = False
+
+    def _looked_at_torch(self) -> None:
+        self._looks_at_torch += 1
 
     def _torch_is_there(self, _: object) -> None:
+        self._has_torch = True
         self._before_torch = changes(self._environment, dict(os.environ))
 
 
@@ -84,10 +114,6 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
     """
     names = dict.fromkeys([*after, *before])
     return {name: after.get(name, "") for name in names if before.get(name) != after.get(name)}
-
-
-def _is_being_imported(module: Any) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def _without_those_that_need(needed: set[str], names: list[str]) -> list[str]:

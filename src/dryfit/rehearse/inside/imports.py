@@ -5,10 +5,11 @@ after_import("torch", place_hooks)
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
@@ -18,22 +19,24 @@ class _Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
-        self.asked: Callable[[], None] | None = None
+        self.around: Callable[[str], contextlib.AbstractContextManager[None]] | None = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if self.asked is not None:
-            self.asked()
-        if fullname not in self.waiting:
+        if fullname not in self.waiting and self.around is None:
             return None
         for finder in sys.meta_path:
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, fullname, self.waiting)
+                if fullname in self.waiting:
+                    is_wrapped = spec.loader is not None
+                else:
+                    is_wrapped = isinstance(spec.loader, (SourceFileLoader, ExtensionFileLoader))
+                if spec.loader is not None and is_wrapped:
+                    spec.loader = _Loader(spec.loader, fullname, self)
                 return spec
         return None
 
@@ -44,8 +47,8 @@ class _Loader(Loader):
     The functions are taken when the module is executed: `importlib.util.find_spec` finds without importing.
     """
 
-    def __init__(self, real: Loader, name: str, waiting: dict[str, list[Callable[[ModuleType], None]]]) -> None:
-        self._real, self._name, self._waiting = real, name, waiting
+    def __init__(self, real: Loader, name: str, finder: _Finder) -> None:
+        self._real, self._name, self._finder = real, name, finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -57,8 +60,10 @@ class _Loader(Loader):
         module.__loader__ = self._real
         if module.__spec__ is not None:
             module.__spec__.loader = self._real
-        self._real.exec_module(module)
-        for function in self._waiting.pop(self._name, []):
+        around = self._finder.around
+        with around(self._name) if around is not None else contextlib.nullcontext():
+            self._real.exec_module(module)
+        for function in self._finder.waiting.pop(self._name, []):
             function(module)
 
 
@@ -80,10 +85,10 @@ def after_import(name: str, function: Callable[[ModuleType], None]) -> None:
     _finder.waiting.setdefault(name, []).append(function)
 
 
-def before_imports(function: Callable[[], None] | None) -> None:
-    """Call `function()` whenever a module is about to be imported that has not been yet; None ends it."""
+def around_imports(function: Callable[[str], contextlib.AbstractContextManager[None]]) -> None:
+    """Have every module whose code is in a file of its own executed within `function(its name)` from now on."""
     _stand_first()
-    _finder.asked = function
+    _finder.around = function
 
 
 def _stand_first() -> None:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _Stats = dict[str, Any]
@@ -124,6 +124,31 @@ def replace_history_switch(switched: Callable[[bool], None]) -> None:
 
 
 # --- CUDA's state -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def told_of_looks(looked: Callable[[], None]) -> Iterator[None]:
+    """Have `looked()` called whenever Python asks torch about the cards, also where torch has the answer by now.
+
+    Whatever is asked goes through one of two functions, in 2.4 to 2.14.
+    """
+    import torch
+
+    initialize, count = torch.cuda._lazy_init, torch._C._cuda_getDeviceCount
+
+    def told(real: Callable[[], Any]) -> Callable[[], Any]:
+        @functools.wraps(real)
+        def asked() -> Any:
+            looked()
+            return real()
+
+        return asked
+
+    torch.cuda._lazy_init, torch._C._cuda_getDeviceCount = told(initialize), told(count)
+    try:
+        yield
+    finally:
+        torch.cuda._lazy_init, torch._C._cuda_getDeviceCount = initialize, count
 
 
 def cuda_is_initialized() -> bool:
