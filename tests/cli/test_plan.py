@@ -136,6 +136,8 @@ def test_ctrl_c_ends_it(project: Path, tmp_path: Path) -> None:
     [
         (["train.py"], "A plan needs a card for the program to fit on: name one with --gpu"),
         (["--gpu", "t4"], "There is no program to run"),
+        (["--gpu", "t4,l4", "train.py"], "A plan is for one card, and --gpu names 2: t4, l4. Name one of them."),
+        (["--gpu", "t4", "--gpu", "l4", "train.py"], "A plan is for one card, and --gpu names 2: t4, l4."),
         (["--gpu", "t5000", "train.py"], "dryfit knows no card called 't5000'"),
         (["--gpu", "t4", "nothing.py"], "There is no file nothing.py"),
         (["--gpu", "t4", "--batch", "8", "train.py"], "--batch 8 has no place to go: no word of the program holds"),

@@ -57,6 +57,8 @@ def test_without_a_place_to_write_nothing_is_kept_and_nothing_fails(tmp_path: Pa
 def test_the_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert cache_folder() == Path("/elsewhere/dryfit/rehearsals")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the rule says to ignore
+    assert cache_folder() == Path.home() / ".cache/dryfit/rehearsals"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path.home() / ".cache/dryfit/rehearsals"
 

@@ -260,7 +260,7 @@ def test_more_cards_are_looked_at_only_where_one_is_not_enough(make_plan: MakePl
     found = make_plan(Program(effects, as_it_is=too_big), [shards, CHECKPOINT], cache=False)
     assert found.cheapest == ("checkpoint", "shards:2")
     assert found.of(found.cheapest).price.cards == 2  # type: ignore[union-attr]
-    assert make_plan(Program(effects), [shards, CHECKPOINT], only=["shards"]).cheapest == ("shards:2",)
+    assert make_plan(Program(effects), [shards, CHECKPOINT], only="shards").cheapest == ("shards:2",)
 
 
 def test_a_budget_ends_the_search_and_what_was_left_is_counted(make_plan: MakePlan) -> None:

@@ -116,6 +116,10 @@ def test_numbers(given: Any, numbers: list[int]) -> None:
         ),
         (["train.py", "{batch}"], {"batch": []}, "vary={'batch': []} has no value to try."),
         (
+            ["train.py", "{batch}"], {"batch": 8},
+            "vary={'batch': 8} is neither a range nor a list of values; write '1..512' or [8, 16].",
+        ),
+        (
             ["train.py", "{batch}"], {"batch": "1..9999999"},
             "--vary batch=1..9999999 has 9999999 values, and 1048576 are the most; give a step: 1..N..STEP.",
         ),

@@ -20,7 +20,7 @@ HELP = "find the cheapest measures with which a program fits on a card"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "dryfit plan [OPTIONS] (train.py | -m MODULE | COMMAND) [ARGUMENTS OF THE PROGRAM ...]"
     add = parser.add_argument_group("the card").add_argument
-    add("--gpu", metavar="CARD", help="a name from `dryfit cards`; default: DRYFIT_GPU")
+    add("--gpu", metavar="CARD", action="append", help="a name from `dryfit cards`; default: DRYFIT_GPU")
     add("--reserve", metavar="SIZE", help="memory of the card to leave free: 1GiB")
     add = parser.add_argument_group("what is searched").add_argument
     add(
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_places({"-o": arguments.output}, read=words)
     found = plan(
         words,
-        gpu=arguments.gpu,
+        gpu=_card(arguments.gpu),
         batch=arguments.batch,
         keep=arguments.keep,
         only=_names(arguments.only),
@@ -97,6 +97,20 @@ def run(arguments: argparse.Namespace) -> int:
     if problem is not None:
         raise problem
     return found.exit_code
+
+
+def _card(given: list[str] | None) -> str | None:
+    """The one card that was named; a card by hand has commas itself.
+
+    Raises:
+        UsageError: several were.
+    """
+    from dryfit.errors import UsageError
+
+    names = [name for text in given or [] for name in ([text] if "=" in text else text.split(","))]
+    if len(names) > 1:
+        raise UsageError(f"A plan is for one card, and --gpu names {len(names)}: {', '.join(names)}. Name one of them.")
+    return names[0] if names else None
 
 
 def _names(text: str) -> list[str]:

@@ -374,6 +374,7 @@ for number, batch in enumerate(loader, start=1):
     if number % {option} == 0:
         optimizer.step()
         optimizer.zero_grad()
+# a loop that calls zero_grad() elsewhere keeps it there, for the first micro-batch of each {option}
 """,
             "transformers": """
 TrainingArguments(

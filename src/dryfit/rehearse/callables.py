@@ -49,6 +49,8 @@ def as_words(program: Program, vary: Mapping[str, object] | None = None) -> Iter
     if not callable(program):
         if isinstance(program, (str, os.PathLike)):
             raise UsageError(f"The program is given as a list of words: [{os.fspath(program)!r}], and not as one word.")
+        if not isinstance(program, Sequence):
+            raise UsageError(f"The program is a list of words or a function, and {program!r} is neither.")
         yield [os.fspath(word) for word in program]
         return
     name = _name(program)

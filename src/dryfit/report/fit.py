@@ -249,14 +249,19 @@ def _how_it_ended(trial: Trial) -> str:
     if trial.kind == STOPPED:
         return f"was stopped ({trial.how})"
     if trial.kind == FAILED:
-        return f"fails, and not for memory: {_first_line(trial.error or trial.sentence)}"
+        return f"fails, and not for memory: {_first_line(trial.error or _own(trial.sentence))}"
     return "fits"
 
 
 def _why(fit: Fit, answer: Answer, trial: Trial) -> str:
     """The program's own error, and the command that shows what it printed."""
     shown = f"`{_run_command(fit, answer, trial.value)}` shows what it prints."
-    return f"{trial.sentence.removesuffix(' Its own output above says more.')} {shown}"
+    return f"{_own(trial.sentence)} {shown}"
+
+
+def _own(sentence: str) -> str:
+    """The sentence of a rehearsal, whose output a search does not show."""
+    return sentence.removesuffix(" Its own output above says more.")
 
 
 def _run_command(fit: Fit, answer: Answer, value: int) -> str:

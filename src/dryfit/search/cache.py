@@ -33,7 +33,8 @@ _OF_THE_TERMINAL = re.compile(
 
 def cache_folder() -> Path:
     """Where entries lie: below XDG_CACHE_HOME, or ~/.cache; one file each, and any of them can be removed."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dryfit" / "rehearsals"
+    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (asked if asked.is_absolute() else Path.home() / ".cache") / "dryfit" / "rehearsals"
 
 
 def key_of(words: Sequence[str], about: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> str:

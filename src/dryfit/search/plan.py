@@ -36,9 +36,9 @@ def plan(
     gpu: str | None = None,
     batch: int | None = None,
     keep: str = "accuracy",
-    only: Sequence[str] = (),
-    also: Sequence[str] = (),
-    without: Sequence[str] = (),
+    only: str | Sequence[str] = (),
+    also: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
     reserve_bytes: int = 0,
     most: int = MOST_COMBINATIONS,
     steps: int | str | None = None,
@@ -70,7 +70,7 @@ def plan(
     with as_words(program, None if batch is None else {USUAL: batch}) as words:
         sweep = _sweep(words, batch)
         name, card = _card(gpu, reserve_bytes)
-        wishes = Wishes(keep=keep, only=tuple(only), also=tuple(also), without=tuple(without), batch=batch)
+        wishes = Wishes(keep=keep, only=_names(only), also=_names(also), without=_names(without), batch=batch)
         wishes.check()
         _check(most, jobs)
         jobs = jobs or os.cpu_count() or 1
@@ -161,6 +161,10 @@ def _extents(found: Findings, most: int) -> Iterator[Extent]:
                 largest=0 if space.is_whole else space.largest,
                 most=most,
             )
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _sweep(words: Sequence[str], batch: int | None) -> Sweep | None:

@@ -88,6 +88,8 @@ def numbers_of(name: str, given: str | Sequence[int] | Sequence[str]) -> Sequenc
         UsageError: it is none of these, has no number in it, or one below 1.
     """
     shown = f"--vary {name}={given}" if isinstance(given, str) else f"vary={{{name!r}: {given!r}}}"
+    if not isinstance(given, (str, Sequence)):
+        raise UsageError(f"{shown} is neither a range nor a list of values; write '1..512' or [8, 16].")
     numbers: Sequence[int]
     if isinstance(given, str):
         numbers = _range_of(given, shown) or [_number(word, shown) for word in _words_of(name, given)]
