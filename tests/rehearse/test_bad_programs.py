@@ -276,6 +276,8 @@ def test_the_program_is_a_list_of_words() -> None:
 
     with pytest.raises(dryfit.UsageError, match=r"a list of words: \['train.py'\], and not as one word"):
         dryfit.run("train.py")
+    with pytest.raises(dryfit.UsageError, match="The program is a list of words or a function, and 3 is neither"):
+        dryfit.run(3)  # type: ignore[arg-type]
     with pytest.raises(dryfit.UsageError, match="cannot hold a NUL character"):
         dryfit.run(["train.py", "\0"])
     with pytest.raises(dryfit.UsageError, match=r"There is no file missing\.py"):
