@@ -1,0 +1,36 @@
+"""For your own training loop: the measures that save memory, done right.
+
+    from dryfit.train import accumulate
+
+    for window in accumulate(loader, model, optimizer, steps=4):
+        for batch in window:
+            window.backward(loss_of(model(batch)))
+        window.step()
+
+Each name is loaded when it is first used; importing this module loads no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dryfit.train.accumulation import accumulate
+
+__all__ = ["accumulate"]
+
+_HOMES = {"accumulate": "accumulation"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
