@@ -20,6 +20,7 @@ from tests.train.language import (
     count_tokens,
     difference,
     gradients_of,
+    joined,
     language_model,
     loss_of,
     whole_gradients,
@@ -30,6 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dryfit.errors import DryfitError, UsageError
 from dryfit.train.accumulation import accumulate
+from dryfit.train.equivalence import check_equivalence
 
 CLIP = 0.05
 
@@ -242,6 +244,17 @@ def averaged_by_hand(rank: int, world: int) -> dict[str, Any]:
     return {"off": [difference(taken.gradients[0], expected(world, 0, 3, None))]}
 
 
+def equivalence(rank: int, _: int) -> dict[str, Any]:
+    batch = joined(batches_on(rank, 3 + rank))  # a DDP model is checked by each rank alone
+    found = {"DDP": check_equivalence(in_ddp(language_model()), loss_of, batch, 10, items=count_tokens).equal}
+    for name, wrap in (("FSDP1", in_fsdp1), ("FSDP2", in_fsdp2)):
+        try:
+            check_equivalence(wrap(language_model()), loss_of, batch, 10)
+        except UsageError as error:
+            found[name] = str(error)  # type: ignore[assignment]
+    return found
+
+
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "DDP": unequal_tokens(in_ddp),
     "DDP, every": unequal_tokens(in_ddp, sync="every"),
@@ -257,4 +270,5 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "refused": refused,
     "not wrapped": not_wrapped,
     "averaged by hand": averaged_by_hand,
+    "equivalence": equivalence,
 }

@@ -476,12 +476,12 @@ def test_a_backward_outside_the_loop_is_refused() -> None:
     [
         (
             lambda model, batch: 0.5,
-            "window.backward takes the loss as a tensor, and was given float; leave out .item().",
+            "The loss of micro-batch 1 of the 2 in window 0 is float, and has to be a tensor; leave out .item().",
         ),
         (
             lambda model, batch: model(batch["words"]),
             "The loss of micro-batch 1 of the 2 in window 0 has shape (10, 11, 17), and a backward starts from one "
-            'number. Use .mean(), or .sum() with accumulate(..., reduction="sum").',
+            'number. Use .mean(), or .sum() with reduction="sum".',
         ),
         (
             lambda model, batch: loss_of(model, batch).detach(),

@@ -120,3 +120,14 @@ def test_a_model_that_nothing_averages_is_named_unless_told(two: Found) -> None:
         ]
         assert max(found["averaged by hand"]["off"]) <= EQUAL
         assert found["averaged by hand"]["warnings"] == []
+
+
+def test_equivalence_is_checked_on_one_rank(two: Found) -> None:
+    for found in two:
+        assert found["equivalence"]["DDP"]
+        for name, kind in (("FSDP1", "FullyShardedDataParallel"), ("FSDP2", "FSDPSequential")):
+            assert found["equivalence"][name] == (
+                f"{kind} exchanges parameters or gradients with other ranks in every pass, and each would have to make "
+                f"the same passes. Check the model before it is wrapped, on one process, in a small configuration if "
+                f"need be."
+            )

@@ -16,11 +16,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dryfit.train.accumulation import accumulate
+    from dryfit.train.accumulation import Accumulation, accumulate
+    from dryfit.train.equivalence import Equivalence, check_equivalence
+    from dryfit.train.warning_classes import AccumulationWarning, BatchNormWarning
+    from dryfit.train.window import Window
 
-__all__ = ["accumulate"]
+__all__ = [
+    "Accumulation",
+    "AccumulationWarning",
+    "BatchNormWarning",
+    "Equivalence",
+    "Window",
+    "accumulate",
+    "check_equivalence",
+]
 
-_HOMES = {"accumulate": "accumulation"}
+_HOMES = {
+    "Accumulation": "accumulation",
+    "AccumulationWarning": "warning_classes",
+    "BatchNormWarning": "warning_classes",
+    "Equivalence": "equivalence",
+    "Window": "window",
+    "accumulate": "accumulation",
+    "check_equivalence": "equivalence",
+}
 
 
 def __getattr__(name: str) -> Any:

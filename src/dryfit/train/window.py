@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from dryfit.errors import UsageError
+from dryfit.train.losses import require_loss
 from dryfit.train.normalising import Reduction, weight
 from dryfit.train.stepping import Stepper
 from dryfit.train.synchronising import Sync, synchronising
@@ -117,7 +118,7 @@ class Window(Generic[Batch]):
                 gradients of earlier micro-batches are gone.
         """
         self._require_one_backward()
-        self._require_loss(loss)
+        require_loss(loss, self._where().lower())
         weighted = loss * self._weight
         scaler = self._stepper.scaler
         scaled = weighted if scaler is None else scaler.scale(weighted)
@@ -195,20 +196,4 @@ class Window(Generic[Batch]):
             raise UsageError(
                 f"The gradients of earlier micro-batches of window {self.index} are gone: was optimizer.zero_grad() "
                 f"left in the loop? window.step() clears gradients, after the step."
-            )
-
-    def _require_loss(self, loss: torch.Tensor) -> None:
-        if not isinstance(loss, torch.Tensor):
-            raise UsageError(
-                f"window.backward takes the loss as a tensor, and was given {type(loss).__name__}; leave out .item()."
-            )
-        if loss.numel() != 1:
-            raise UsageError(
-                f"The loss of {self._where().lower()} has shape {tuple(loss.shape)}, and a backward starts from one "
-                f'number. Use .mean(), or .sum() with accumulate(..., reduction="sum").'
-            )
-        if not loss.requires_grad:
-            raise UsageError(
-                f"The loss of {self._where().lower()} has no graph, so it has no gradient: it was computed under "
-                f"torch.no_grad() or inference_mode(), was detached, or no parameter it depends on requires a gradient."
             )
