@@ -11,6 +11,9 @@
     found = dryfit.fit(["train.py", "--batch", "{batch}"], gpu="rtx-4090")
     found.largest                   # the largest batch that fits
 
+    found = dryfit.plan(["train.py"], gpu="rtx-3090")
+    found.cheapest                  # the measures with which it fits, at the least price
+
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
 Importing this module loads nothing heavy; each name is loaded when it is first used.
@@ -33,12 +36,15 @@ if TYPE_CHECKING:
     from dryfit.rehearse.result import Result
     from dryfit.search.fit import fit
     from dryfit.search.found import Fit
+    from dryfit.search.plan import plan
+    from dryfit.search.planned import Plan
 
 __all__ = [
     "Card",
     "DryfitError",
     "Fit",
     "Footprint",
+    "Plan",
     "Result",
     "UnknownCard",
     "UsageError",
@@ -47,6 +53,7 @@ __all__ = [
     "find_card",
     "fit",
     "open_recording",
+    "plan",
     "run",
     "virtual",
 ]
@@ -56,6 +63,7 @@ _HOMES = {
     "DryfitError": "dryfit.errors:DryfitError",
     "Fit": "dryfit.search.found:Fit",
     "Footprint": "dryfit.analyse:Footprint",
+    "Plan": "dryfit.search.planned:Plan",
     "Result": "dryfit.rehearse.result:Result",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",
@@ -64,6 +72,7 @@ _HOMES = {
     "find_card": "dryfit.cards:find_card",
     "fit": "dryfit.search.fit:fit",
     "open_recording": "dryfit.recording.opening:open_recording",
+    "plan": "dryfit.search.plan:plan",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
 }

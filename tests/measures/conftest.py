@@ -13,7 +13,8 @@ from dryfit.rehearse.warm import warm_rehearsals
 
 # Large enough for every small program here; its cuBLAS workspace and outside memory are an A100's.
 CARD = "sm=80,sms=108,memory=40GiB"
-ENTRY = str(Path(__file__).parent / "programs" / "entry.py")
+PROGRAMS = Path(__file__).parent / "programs"
+ENTRY, STACKS = str(PROGRAMS / "entry.py"), str(PROGRAMS / "stacks.py")
 
 Rehearse = Callable[..., Result]
 
@@ -24,12 +25,28 @@ def _warm() -> Iterator[Rehearse]:
         yield rehearse_one
 
 
+@pytest.fixture(scope="session")
+def _warm_stacks() -> Iterator[Rehearse]:
+    with warm_rehearsals([STACKS], gpu=CARD, quiet=True, figures_only=True) as rehearse_one:
+        yield rehearse_one
+
+
 @pytest.fixture
 def rehearse(_warm: Rehearse) -> Rehearse:
     """rehearse("language_model", "16", measures=["fused-optimizer"]): one of the programs beside, with arguments."""
 
     def run(name: str, *arguments: str, measures: tuple[str, ...] | list[str] = (), **options: Any) -> Result:
         return _warm([ENTRY, name, *arguments], measures=measures, **options)
+
+    return run
+
+
+@pytest.fixture
+def rehearse_stack(_warm_stacks: Rehearse) -> Rehearse:
+    """The same for programs that import transformers, accelerate or lightning."""
+
+    def run(name: str, *arguments: str, measures: tuple[str, ...] | list[str] = (), **options: Any) -> Result:
+        return _warm_stacks([STACKS, name, *arguments], measures=measures, **options)
 
     return run
 

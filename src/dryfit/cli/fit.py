@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the program").add_argument
     add("--allow-network", action="store_true", help="let the program reach the network")
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
+    add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help="print the answer as JSON")
     add("-o", "--output", metavar="FILE", help="save the answer as JSON")
@@ -71,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         host_memory_bytes=parse_bytes(arguments.host_memory) if arguments.host_memory else None,
         allow_network=arguments.allow_network,
         skip_weights=arguments.skip_weights,
+        exact_weights=arguments.exact_weights,
         jobs=arguments.jobs,
         cache=not arguments.no_cache,
         progress=sys.stderr,

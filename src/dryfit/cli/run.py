@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--allow-network", action="store_true", help="let the program reach the network")
     add = parser.add_argument_group("the program").add_argument
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
+    add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
     add("--no-values", action="store_true", help="do not compute small operators; for comparison only")
     add(
         "--with",
@@ -85,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_writes=arguments.allow_writes,
         allow_network=arguments.allow_network,
         skip_weights=arguments.skip_weights,
+        exact_weights=arguments.exact_weights,
         values=not arguments.no_values,
         quiet=arguments.quiet,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],

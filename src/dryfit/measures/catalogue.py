@@ -12,7 +12,24 @@ from dryfit.measures.measure import Measure
 # One file each; those before cost a person less than those after, which decides between equal prices.
 _FILES = (
     "expandable_segments",
+    "zero_grad",
+    "evaluation_no_grad",
+    "checkpoint_blocks",
+    "offload_activations",
     "fused_optimizer",
+    "fused_attention",
+    "micro_batch",
+    "chunked_cross_entropy",
+    "bf16_autocast",
+    "bf16_weights",
+    "adamw_8bit",
+    "torchao_adamw_8bit",
+    "adafactor",
+    "offload_optimizer",
+    "fsdp",
+    "freeze_blocks",
+    "lora",
+    "qlora",
 )  # fmt: skip
 
 

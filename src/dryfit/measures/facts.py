@@ -46,14 +46,16 @@ class ModelFacts:
 class Facts:
     """What was seen of a program in one rehearsal; sizes are bytes, counts are of one optimizer step, the last.
 
-    `flops` are of matrix multiplications, convolutions and attention, as PyTorch's own formulas count them (two for a
-    multiplication and an addition). `host_bytes` were copied between the card and the host.
+    `flops` are of matrix multiplications, convolutions and attention on the card, as PyTorch's own formulas count them
+    (two for a multiplication and an addition), and formulas like them for quantised weights. `host_bytes` were copied
+    between the card and the host.
     """
 
     way: str = "pytorch"
     optimizers: tuple[OptimizerFacts, ...] = ()
     models: tuple[ModelFacts, ...] = ()
     flops: int = 0
+    uncounted: tuple[str, ...] = ()  # operators and kernels that multiply matrices, of which FLOPs know nothing
     host_bytes: int = 0
     autocast: str = ""  # dtype of autocast on the card in the forward pass: "bfloat16"; "" without
     grad_scaler: bool = False
@@ -71,6 +73,7 @@ class Facts:
     world: int = 1
     peak_phase: str = ""
     by_owner_bytes: dict[str, int] = field(default_factory=dict)  # at the peak, as the footprint has it
+    failure: str = ""  # the trace of an error of ours, after which something here may be missing
 
     @property
     def has_optimizer(self) -> bool:
@@ -101,4 +104,5 @@ def facts_from_dict(values: Mapping[str, Any]) -> Facts:
     """
     models = tuple(ModelFacts(**each) for each in values.get("models", ()))
     optimizers = tuple(OptimizerFacts(**each) for each in values.get("optimizers", ()))
-    return Facts(**{**values, "models": models, "optimizers": optimizers})
+    uncounted = tuple(values.get("uncounted", ()))
+    return Facts(**{**values, "models": models, "optimizers": optimizers, "uncounted": uncounted})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dryfit.measures.facts import Facts
 from dryfit.measures.measure import Measure, changes_nothing
-from dryfit.measures.moments import Moments, WantedOptimizer
+from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
 
 # Those of torch.optim that take `fused=True` on a card (2.4 to 2.14).
 _FUSED = ("Adam", "AdamW", "SGD")
@@ -25,9 +25,17 @@ def _why_not(facts: Facts) -> str:
 
 def _switch_on(moments: Moments, _: str) -> None:
     def use_fused(wanted: WantedOptimizer) -> None:
-        if _is_torchs(wanted.kind.__module__, wanted.kind.__name__):
-            wanted.settings |= {"fused": True, "foreach": None}
-            moments.acts()
+        if not _is_torchs(wanted.kind.__module__, wanted.kind.__name__):
+            return
+        groups = [group for group in wanted.groups if isinstance(group, dict)]
+        if all({**wanted.settings, **group}.get("fused") for group in groups or [{}]):
+            return
+        if any(each.get("differentiable") for each in (wanted.settings, *groups)):
+            raise CannotSwitchOn("a fused optimizer cannot be differentiable, as the program asks for")
+        wanted.settings |= {"fused": True, "foreach": None}
+        for group in groups:
+            group.update({name: wanted.settings[name] for name in ("fused", "foreach") if name in group})
+        moments.acts()
 
     moments.when_optimizer_is_wanted(use_fused)
 
@@ -45,6 +53,7 @@ MEASURES = (
         snippets={
             "pytorch": "optimizer = torch.optim.AdamW(model.parameters(), ..., fused=True)",
             "transformers": 'TrainingArguments(..., optim="adamw_torch_fused")',
+            "lightning": "return torch.optim.AdamW(self.parameters(), ..., fused=True)  # in configure_optimizers",
         },
     ),
 )

@@ -19,6 +19,10 @@ from types import ModuleType
 from typing import Any
 
 
+def _unguarded(call: Callable[..., Any]) -> Callable[..., Any]:
+    return call
+
+
 class CannotSwitchOn(Exception):
     """This measure cannot be switched on in this program; the message says why, for a person."""
 
@@ -35,6 +39,11 @@ class WantedOptimizer:
     groups: list[Any]
     settings: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        for each in self.groups:  # the parameters of a group may be a generator, which can be gone through once
+            if isinstance(each, dict) and not hasattr(each["params"], "grad_fn"):
+                each["params"] = list(each["params"])
+
     @property
     def parameters(self) -> list[Any]:
         """All tensors to be trained, in order."""
@@ -48,13 +57,19 @@ class WantedOptimizer:
 
 @dataclass(slots=True, kw_only=True)
 class Moments:
-    """What one measure does, and when: functions by moment. It has acted once it has called `acts`."""
+    """What one measure does, and when: functions by moment. It has acted once it has called `acts`.
+
+    What it does elsewhere, as in a function of a library's that it has wrapped, goes through `guard`: an error in it
+    then ends the rehearsal as it does in a moment, instead of reaching the program.
+    """
 
     name: str
     after_import: Callable[[str, Callable[[ModuleType], None]], None]
+    guard: Callable[[Callable[..., Any]], Callable[..., Any]] = _unguarded
     has_acted: bool = False
     on_model_called: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = field(default_factory=list)
     on_model_returned: list[Callable[[Any], None]] = field(default_factory=list)
+    on_model_gave: list[Callable[[Any, Any], None]] = field(default_factory=list)
     on_backward: list[Callable[[], None]] = field(default_factory=list)
     on_backward_over: list[Callable[[], None]] = field(default_factory=list)
     on_optimizer_wanted: list[Callable[[WantedOptimizer], None]] = field(default_factory=list)
@@ -72,6 +87,10 @@ class Moments:
     def when_model_returned(self, do: Callable[[Any], None]) -> None:
         """After such a module has returned, or failed: do(module)."""
         self.on_model_returned.append(do)
+
+    def when_model_gave(self, do: Callable[[Any, Any], None]) -> None:
+        """When such a module has not failed, before it returns: do(module, output)."""
+        self.on_model_gave.append(do)
 
     def when_backward_begins(self, do: Callable[[], None]) -> None:
         """Before autograd's engine runs, but not within a backward pass."""

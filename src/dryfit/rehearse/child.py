@@ -74,6 +74,7 @@ class Request:
     recording: bool = True
     measures: tuple[str, ...] = ()
     facts: bool = False
+    exact_weights: bool = False
 
 
 def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None = None) -> Observed:
@@ -96,6 +97,7 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             modules=fork is not None,
             measures=request.measures,
             facts=request.facts,
+            exact_weights=request.exact_weights,
         )
         variables = variables_of(environment(card, request.torch), orders, allow_network=request.allow_network)
         kernels = own_kernel_caches(variables)

@@ -59,6 +59,7 @@ class Orders:
     steps: int | None = None
     values: bool = True
     skip_weights: bool = False
+    exact_weights: bool = False
     recording: bool = True
     modules: bool = False
     measures: tuple[str, ...] = ()

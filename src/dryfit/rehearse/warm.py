@@ -129,7 +129,7 @@ class _Server:
             if self._like is None:
                 self._like = request
                 self._prepared = self._preparing.submit(self._prepare, self._names)
-            same = ("values", "skip_weights", "allow_network", "torch")
+            same = ("values", "skip_weights", "exact_weights", "allow_network", "torch")
             return all(getattr(request, name) == getattr(self._like, name) for name in same)
 
     def _fork(self, request: Request, *descriptors: int) -> _Forked:
@@ -208,7 +208,9 @@ class _Server:
         assert self._like is not None
         request = self._like
         self._servers += 1
-        orders = Orders(folder="", values=request.values, skip_weights=request.skip_weights)
+        orders = Orders(
+            folder="", values=request.values, skip_weights=request.skip_weights, exact_weights=request.exact_weights
+        )
         card = environment(settings_of(unlimited_card()), request.torch)
         variables = variables_of(card, orders, allow_network=request.allow_network)
         kernels = own_kernel_caches(variables)

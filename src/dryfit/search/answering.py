@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from dryfit.cards import Card, all_cards, cards_that_fit
 from dryfit.search.effective import EffectiveBatch, even_splits, uneven_split
 from dryfit.search.found import Answer, Need
 from dryfit.search.largest import conclusion, next_values
 from dryfit.search.law import law_of
-from dryfit.search.rehearsing import Rehearsals, Setting, Stopped
+from dryfit.search.rehearsing import Rehearsals, Setting, all_at_once
 from dryfit.search.trial import FITS, TOO_BIG, Trial
 
-_Found = TypeVar("_Found")
-
-_LOOK_SECONDS = 0.2
 _MOST_CARDS_TRIED = 3
 _LEAST_POINTS_OF_A_LAW = 4
 
@@ -148,23 +143,3 @@ def _need(rehearsals: Rehearsals, setting: Setting, smallest: Trial) -> Need | N
         if rehearsals.try_all(other, [value])[value].kind == FITS:
             return Need(value=value, peak_total_bytes=without_limit.peak_total_bytes, card=card.key)
     return Need(value=value, peak_total_bytes=without_limit.peak_total_bytes, card=None)
-
-
-def all_at_once(searches: Sequence[Callable[[], _Found]], rehearsals: Rehearsals) -> list[_Found]:
-    """Run searches beside each other; they share the rehearsals' pool. What ends one of them ends all."""
-    if not searches:
-        return []
-    with ThreadPoolExecutor(len(searches), thread_name_prefix="dryfit-search") as threads:
-        try:
-            running = [threads.submit(search) for search in searches]
-            while True:  # not without an end: a signal that another thread gets does not wake this one
-                done, others = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
-                errors = [error for future in done if (error := future.exception()) is not None]
-                if errors or not others:
-                    break
-            if errors:
-                raise min(errors, key=lambda error: isinstance(error, Stopped))  # the cause, not what it stopped
-            return [future.result() for future in running]
-        except BaseException:
-            rehearsals.stop.set()
-            raise

@@ -1,8 +1,8 @@
 """What rehearsals found, kept by the content of everything known to decide it.
 
 An entry is found by a key of the words, the card, the versions, the environment and the files named in the words; it
-counts while the program's own source files that the rehearsal imported are as they were. Only what fits or runs out of
-memory is kept: what failed may be put right outside of these (a missing file), and is run again.
+counts while the program's own source files that the rehearsal imported are as they were. Only what fits, runs out of
+memory or refuses a measure is kept: what failed may be put right outside of these (a missing file), and is run again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import dryfit
+from dryfit.rehearse.events import NOT_SWITCHED_ON
 from dryfit.search.trial import FITS, TOO_BIG, Trial, trial_from_dict
 
 _SCHEMA = 1
@@ -68,7 +69,7 @@ def look_up(key: str, folder: Path) -> Trial | None:
 
 def keep(key: str, trial: Trial, files: Iterable[str], folder: Path) -> None:
     """Keep what a rehearsal found; without a place to write there is no cache, and nothing else changes."""
-    if trial.kind not in (FITS, TOO_BIG):
+    if trial.kind not in (FITS, TOO_BIG) and trial.how != NOT_SWITCHED_ON:
         return
     entry = {"files": {file: _content(Path(file)) for file in files}, "trial": trial.to_dict()}
     with contextlib.suppress(OSError):

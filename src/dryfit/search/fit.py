@@ -13,11 +13,11 @@ from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.warm import warm_rehearsals
-from dryfit.search.answering import all_at_once, answers_of_row
+from dryfit.search.answering import answers_of_row
 from dryfit.search.cache import cache_folder
 from dryfit.search.found import Fit
 from dryfit.search.progress import SearchProgress
-from dryfit.search.rehearsing import Rehearsals
+from dryfit.search.rehearsing import Rehearsals, all_at_once
 from dryfit.search.words import Vary, sweep_of
 from dryfit.units import format_bytes
 from dryfit.virtual_card import installed_torch
@@ -36,6 +36,7 @@ def fit(
     host_memory_bytes: int | None = None,
     allow_network: bool = False,
     skip_weights: bool = False,
+    exact_weights: bool = False,
     jobs: int | None = None,
     cache: bool = True,
     progress: TextIO | None = None,
@@ -59,7 +60,12 @@ def fit(
     cards = _cards(gpu, reserve_bytes)
     _check(effective, gpus, jobs)
     jobs = jobs or os.cpu_count() or 1
-    options: dict[str, Any] = {"steps": steps, "allow_network": allow_network, "skip_weights": skip_weights}
+    options: dict[str, Any] = {
+        "steps": steps,
+        "allow_network": allow_network,
+        "skip_weights": skip_weights,
+        "exact_weights": exact_weights,
+    }
     host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
     torch = installed_torch()
     with (

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from dryfit.rehearse.events import NOT_SWITCHED_ON
 from dryfit.search.trial import FAILED, FITS, Trial
 from dryfit.units import format_bytes
 
@@ -29,12 +30,12 @@ class SearchProgress:
             self._running[what] = None
             self._draw()
 
-    def ended(self, what: str, trial: Trial) -> None:
-        """Say what came of it."""
+    def ended(self, what: str, trial: Trial, *, has_limit: bool = True) -> None:
+        """Say what came of it; without a limit of the card's memory nothing is said to fit."""
         with self._lock:
             self._running.pop(what, None)
             self._done += 1
-            self._newest = f"{what}: {_outcome(trial)}"
+            self._newest = f"{what}: {_outcome(trial, has_limit)}"
             if self._redraws:
                 self._draw()
             elif self._stream is not None:
@@ -68,9 +69,11 @@ def state_line(running: Sequence[str], newest: str, done: int, seconds: float) -
     return f"dryfit: {'; '.join(filter(None, (newest, now)))} ({done} done, {seconds:.0f} s)"
 
 
-def _outcome(trial: Trial) -> str:
+def _outcome(trial: Trial, has_limit: bool) -> str:
     cached = ", from cache" if trial.from_cache else f" ({trial.seconds:.1f} s)"
     if trial.kind == FITS:
-        return f"fits, {format_bytes(trial.peak_total_bytes)}{cached}"
+        return f"{'fits,' if has_limit else 'takes'} {format_bytes(trial.peak_total_bytes)}{cached}"
+    if trial.how == NOT_SWITCHED_ON:
+        return f"{NOT_SWITCHED_ON}{cached}"
     why = trial.error.splitlines()[0] if trial.kind == FAILED and trial.error else trial.kind
     return f"{why}{cached}"

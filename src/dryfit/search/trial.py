@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from dryfit.rehearse import growth
@@ -25,10 +25,12 @@ class Trial:
     dryfit's ended it. Of what fits, `peak_total_bytes` is what nvidia-smi would show by the memory expected outside
     PyTorch's allocator, and the peaks of what does not are those until its end. `is_close` says that the margin of that
     expectation could turn the answer. `phase` is where the peak, or the out-of-memory error, was; `is_caught` an error
-    that the program caught. `for_good` marks a failure that another value will not take away.
+    that the program caught. `for_good` marks a failure that another value will not take away. `phase_peaks`,
+    `measures` and `facts` are as a `Result` has them, facts as plain values, where they were asked for. `value` is 0
+    where nothing was varied.
     """
 
-    value: int
+    value: int = 0
     kind: str
     sentence: str
     peak_allocated_bytes: int = 0
@@ -46,6 +48,9 @@ class Trial:
     sizes_unknown: bool = False
     growth_bytes: int = 0
     seconds: float = 0.0
+    phase_peaks: dict[str, int] = field(default_factory=dict, hash=False)
+    measures: dict[str, bool] = field(default_factory=dict, hash=False)
+    facts: dict[str, Any] | None = field(default=None, hash=False, repr=False)
     from_cache: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,6 +88,9 @@ def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
         sizes_unknown=any(unknown.decides_size for unknown in result.unknowns),
         growth_bytes=growth.per_step(result.step_peaks) if ending.how == "most steps" else 0,
         seconds=result.wall_seconds,
+        phase_peaks=dict(result.phase_peaks),
+        measures=dict(result.measures),
+        facts=result.facts.to_dict() if result.facts is not None else None,
     )
 
 

@@ -52,7 +52,7 @@ def sweep_of(words: Sequence[str], vary: Vary) -> Sweep:
         UsageError: no placeholder, one without values, values without a placeholder, a range that cannot be read.
     """
     _refuse_expanded(words, vary)
-    held = list(dict.fromkeys(name for word in words for name in _placeholders(word)))
+    held = list(dict.fromkeys(name for word in words for name in placeholders_of(word)))
     if not held:
         raise UsageError(
             "There is nothing to search: no word of the program holds a placeholder. Write {batch} where the number "
@@ -159,7 +159,12 @@ def _number(word: str, shown: str) -> int:
         ) from None
 
 
-def _placeholders(word: str) -> list[str]:
+def placeholders_of(word: str) -> list[str]:
+    """The names of the placeholders in a word, in order.
+
+    >>> placeholders_of("out/{batch}-{seq}"), placeholders_of("{{name}}")
+    (['batch', 'seq'], [])
+    """
     return [name for opening, name, closing in _PLACEHOLDER.findall(word) if not (opening and closing)]
 
 

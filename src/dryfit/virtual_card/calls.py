@@ -22,6 +22,7 @@ def _library() -> ctypes.CDLL:
     library.dryfit_workspaces.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_answer.argtypes = [ctypes.c_int64]
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
+    library.dryfit_pass_over_random_words.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library
 
 
@@ -87,3 +88,8 @@ def card_is_settled() -> bool:
 def is_device(address: int) -> bool:
     """Whether this is an address on the card."""
     return bool(_library().dryfit_is_device(address))
+
+
+def pass_over_random_words(state_address: int, count: int) -> None:
+    """Move the state of a torch CPU generator, the bytes of its `get_state`, on by 32-bit words that are not drawn."""
+    _library().dryfit_pass_over_random_words(state_address, count)

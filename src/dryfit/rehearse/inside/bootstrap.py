@@ -112,6 +112,10 @@ class _Process:
 
         try:
             self._watch = Watch(self._orders, self._writer, self._stop, self._fault)
+            if not self._orders.exact_weights:
+                from dryfit.rehearse.inside import light_init
+
+                light_init.prepare()
         except Exception:
             self._fault()
 

@@ -17,6 +17,9 @@ from dryfit.rehearse.inside.imports import after_import
 
 Refuse = Callable[[str, str, str], None]
 
+FACTS = "facts"
+"""The name of the moments that are no measure's: `inside.facts` looks at the program in them."""
+
 
 class Measuring:
     """The moments of all measures that are on, and of whoever else wants to know of them (`inside.facts`).
@@ -43,6 +46,7 @@ class Measuring:
         guarding.after_import = lambda module, do: after_import(
             module, lambda found: self._guarded(guarding, do, found)
         )
+        guarding.guard = lambda do: functools.partial(self._guarded, guarding, do)
         self._all.append(guarding)
         if not self._watches_optimizers:
             self._watches_optimizers = True
@@ -51,12 +55,17 @@ class Measuring:
 
     def acted(self) -> dict[str, bool]:
         """Of each measure, whether it has found something to do."""
-        return {moments.name: moments.has_acted for moments in self._all}
+        return {moments.name: moments.has_acted for moments in self._all if moments.name != FACTS}
 
     def model_is_called(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for moments in self._all:
             for do in moments.on_model_called:
                 self._guarded(moments, do, model, args, kwargs)
+
+    def model_gave(self, model: Any, output: Any) -> None:
+        for moments in reversed(self._all):
+            for do in moments.on_model_gave:
+                self._guarded(moments, do, model, output)
 
     def model_returned(self, model: Any) -> None:
         for moments in reversed(self._all):
@@ -78,11 +87,11 @@ class Measuring:
             for do in moments.on_round_over:
                 self._guarded(moments, do)
 
-    def _guarded(self, moments: Moments, do: Callable[..., None], *args: Any) -> None:
+    def _guarded(self, moments: Moments, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
         try:
-            do(*args)
+            return do(*args, **kwargs)
         except CannotSwitchOn as error:
             self._refuse(moments.name, str(error), "")
         except torch.OutOfMemoryError:
@@ -101,6 +110,8 @@ class Measuring:
             def __init__(self_: Any, *args: Any, **kwargs: Any) -> None:
                 if id(self_) in within:  # a subclass that calls its parent's
                     real(self_, *args, **kwargs)
+                    return
+                if self_.__dict__.pop("_dryfit_is_made", False):
                     return
                 within.add(id(self_))
                 try:
@@ -122,7 +133,10 @@ class Measuring:
                 for moments, do in self._wanting():
                     self._guarded(moments, do, wanted)
                 if wanted.kind is not kind:
-                    return _made_instead(wanted)
+                    instead = _made_instead(wanted)
+                    if isinstance(instead, kind):  # Python then calls its `__init__` once more
+                        instead.__dict__["_dryfit_is_made"] = True
+                    return instead
             made: Any = object.__new__(kind)
             if wanted is not None:
                 if not getattr(kind.__init__, "making", False):  # type: ignore[misc]

@@ -53,9 +53,7 @@ def watch(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
         calls.put(module, call)
         return call
 
-    def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return real(module, *args, **kwargs)
+    def begins() -> None:
         phase = progress.phase
         if phase not in unmoved_by_modules:
             if torch.is_grad_enabled():
@@ -64,14 +62,22 @@ def watch(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
                 progress.enter(phases.EVALUATION)
         if is_autocast_enabled() != recorder.autocast:
             recorder.autocast_changed()
+
+    def __call__(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return real(module, *args, **kwargs)
         thread = get_ident()
-        if thread in inside or phase == backward or "_is_replica" in module.__dict__:
+        if thread in inside or progress.phase == backward or "_is_replica" in module.__dict__:
+            begins()
             return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
         inside.add(thread)
         try:
-            measuring.model_is_called(module, args, kwargs)
+            measuring.model_is_called(module, args, kwargs)  # what a person writes before the call
+            begins()
             recorder.model_is_called(module, args, kwargs)
-            return (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
+            output = (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
+            measuring.model_gave(module, output)
+            return output
         except BaseException as error:
             leave_out_our_frames(error)
             raise

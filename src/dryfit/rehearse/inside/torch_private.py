@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _Stats = dict[str, Any]
@@ -205,6 +205,63 @@ def process_group_exists() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+# --- operators seen from Python: checked on 2.14.1 -----------------------------------------------------------------
+
+
+def dispatch_mode(run: Callable[[Any, Sequence[type], tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    """A mode in which each operator is run by `run(operator, types, args, kwargs)`; what is compiled stays compiled.
+
+    Where `run` returns NotImplemented, a tensor subclass among `types` runs it, with the mode on.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True  # or Dynamo would leave everything under the mode alone, and fail where that is forbidden
+
+        def __torch_dispatch__(
+            self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            return run(func, types, args, kwargs or {})
+
+    return Mode()
+
+
+def dispatch_modes() -> list[Any]:
+    """The dispatch modes that are on in this thread, the outermost first."""
+    from torch.utils import _python_dispatch
+
+    return list(_python_dispatch._get_current_dispatch_mode_stack())
+
+
+def dispatch_modes_are_asked() -> bool:
+    """Whether operators of this thread go to the modes that are on."""
+    import torch
+
+    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+
+
+def dispatches_itself(kind: type) -> bool:
+    """Whether a class of tensors says itself what an operator does, as DTensor and fake tensors do."""
+    import torch
+
+    return getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
+
+
+def overloads_of(operator: Any) -> Any:
+    """What all overloads of an operator have in common, such as `torch.ops.aten.mm`, or a higher-order operator."""
+    return getattr(operator, "_overloadpacket", operator)
+
+
+def returns_view(operator: Any) -> bool:
+    """Whether what an operator returns shares the memory of an argument, and leaves it as it is."""
+    returns = operator._schema.returns if hasattr(operator, "_schema") else ()
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in returns)
+
+
 # --- values: storages, and kernels of the dispatcher --------------------------------------------------------------
 # Checked on 2.4.1, 2.6.0, 2.11.0, 2.14.1. Functions called for every operator are handed out: no import in each call.
 
@@ -243,6 +300,27 @@ def host_storage(address: int, size_bytes: int) -> Any:
     import torch
 
     return torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), size_bytes)
+
+
+def is_wrapped(tensor: Any) -> bool:
+    """Whether a tensor is functorch's (of `vmap`, `grad`), which has no memory of its own: 2.4 to 2.14."""
+    import torch
+
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def dispatch_mode_is_on() -> bool:
+    """Whether a mode looks at operators, or replaces them (fake tensors, counted FLOPs): 2.4 to 2.14."""
+    import torch
+
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def truncates_uniform_numbers() -> bool:
+    """Whether `nn.init.trunc_normal_` draws a uniform number for each of its own; 2.14 rejects normal ones instead."""
+    import torch
+
+    return "erfinv_" in inspect.getsource(torch.nn.init._no_grad_trunc_normal_)
 
 
 def in_backward() -> Callable[[], int]:
@@ -404,6 +482,22 @@ def _before(kernels: Any, see: Callable[[Any, Any, Any], None]) -> None:
 def triton_kernel(kernel: Any) -> tuple[str, list[str]]:
     """The source of a `@triton.jit` kernel and the names of its arguments."""
     return kernel.src, kernel.arg_names
+
+
+def triton_name(kernel: Any) -> str:
+    """The name of a `@triton.jit` kernel."""
+    return str(kernel.fn.__name__)
+
+
+def triton_helpers(kernel: Any) -> list[Any]:
+    """The other `@triton.jit` functions that a kernel's source names."""
+    around = getattr(kernel.fn, "__globals__", {})
+    return [around[name] for name in kernel.fn.__code__.co_names if isinstance(around.get(name), type(kernel))]
+
+
+def triton_of_inductor(kernel: Any) -> Any:
+    """The `@triton.jit` kernel of one that torch.compile has generated."""
+    return kernel.fn
 
 
 def inductor_kernel(kernel: Any) -> tuple[list[str], frozenset[str]]:

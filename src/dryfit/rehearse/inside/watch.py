@@ -7,17 +7,20 @@ import platform
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWriter, Orders
 from dryfit.rehearse.inside import oom, torch_hooks, torch_private
 from dryfit.rehearse.inside.history import History
-from dryfit.rehearse.inside.measuring import Measuring
+from dryfit.rehearse.inside.measuring import FACTS, Measuring
 from dryfit.rehearse.inside.peaks import PeakMeter
 from dryfit.rehearse.inside.phases import Progress, StepEvent
 from dryfit.rehearse.inside.recorder import Recorder
 from dryfit.rehearse.inside.stopping import seen_enough
 from dryfit.virtual_card import calls
+
+if TYPE_CHECKING:
+    from dryfit.rehearse.inside.facts import FactFinder
 
 
 class Watch:
@@ -42,6 +45,8 @@ class Watch:
             self._values = values.install(calls.answer, calls.forget)
         self.introduce()
         self._measuring.switch_on(orders.measures)
+        self._facts: FactFinder | None = None
+        self._find_facts()
 
     def introduce(self) -> None:
         """Write what the figures depend on: Python, torch, the CUDA it was built with."""
@@ -56,6 +61,7 @@ class Watch:
         self._progress.begin_anew()
         self.introduce()
         self._measuring.switch_on(orders.measures)
+        self._find_facts()
 
     def facts(self) -> dict[str, Any]:
         """What is known now, as plain values for the `end` event."""
@@ -66,7 +72,18 @@ class Watch:
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
             "measures": self._measuring.acted(),
+            **({"program": self._facts.facts().to_dict()} if self._facts is not None else {}),
         }
+
+    def _find_facts(self) -> None:
+        if not self._orders.facts:
+            return
+        if self._facts is not None:  # by the process that this one was forked from
+            self._facts.begin_anew()
+            return
+        from dryfit.rehearse.inside.facts import FactFinder
+
+        self._facts = FactFinder(self._measuring.add(FACTS), self._recorder, self._progress)
 
     def _cannot_switch_on(self, measure: str, why: str, trace: str) -> None:
         self._writer.write("measure", name=measure, why=why, trace=trace)
