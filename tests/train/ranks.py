@@ -220,6 +220,7 @@ def refused(rank: int, _: int) -> dict[str, Any]:
     return {
         "fp32 in FSDP": say(low, fp32_gradients=True),
         "scaler in FSDP1": say(in_fsdp1(language_model()), scaler=torch.amp.GradScaler("cpu")),
+        "static graph": say(DistributedDataParallel(language_model(), static_graph=True), sync="last"),
         "effective": say(in_ddp(language_model()), effective=64),
     }
 
@@ -257,6 +258,8 @@ def equivalence(rank: int, _: int) -> dict[str, Any]:
 
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "DDP": unequal_tokens(in_ddp),
+    "DDP, static graph": unequal_tokens(partial(DistributedDataParallel, static_graph=True)),
+    "DDP, bucket views": unequal_tokens(partial(DistributedDataParallel, gradient_as_bucket_view=True)),
     "DDP, every": unequal_tokens(in_ddp, sync="every"),
     "FSDP2": unequal_tokens(in_fsdp2),
     "FSDP2, last": unequal_tokens(in_fsdp2, sync="last"),

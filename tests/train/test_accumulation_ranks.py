@@ -27,7 +27,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return run(2, tmp_path_factory.mktemp("two"), *ranks.CASES)
 
 
-@pytest.mark.parametrize("wrapped", ["DDP", "DDP, every", "FSDP2", "FSDP2, last", "FSDP1", "FSDP1, last"])
+@pytest.mark.parametrize(
+    "wrapped",
+    ["DDP", "DDP, static graph", "DDP, bucket views", "DDP, every", "FSDP2", "FSDP2, last", "FSDP1", "FSDP1, last"],
+)
 def test_unequal_tokens_on_two_ranks_equal_the_large_batch(two: Found, wrapped: str) -> None:
     for found in two:
         assert found[wrapped]["sizes"] == [3, 2]
@@ -105,6 +108,15 @@ def test_refusals_that_need_ranks(two: Found) -> None:
     assert two[0]["refused"]["scaler in FSDP1"] == (
         "GradScaler looks for infinities in this rank's shards alone, so ranks would skip different steps. With "
         "FullyShardedDataParallel use torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler."
+    )
+    assert two[0]["refused"]["static graph"] == (
+        "DistributedDataParallel(static_graph=True) cannot leave out exchanging gradients: PyTorch's no_sync fails "
+        "with it, or leaves ranks apart (pytorch/pytorch#143580). Leave out static_graph, or what is asked of accumulate "
+        'here: sync="last".'
+    )
+    assert two[0]["DDP, static graph"]["described"] == (
+        "3 micro-batches on 2 ranks make one optimizer step. DDP exchanges gradients after each micro-batch, as "
+        "no_sync does not work with static_graph=True."
     )
     assert two[0]["refused"]["effective"] == (
         "effective=64 was asked for, and micro-batches of 10 x 2 steps x 2 ranks make 40. Change one of them."

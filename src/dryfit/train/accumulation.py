@@ -74,8 +74,9 @@ def accumulate(
     scaler, scheduler: a `torch.amp.GradScaler`; one or several schedulers that count optimizer steps. A step that the
         scaler skips is no step of the schedule.
     effective: the samples per optimizer step that you mean; refused unless micro-batch x `steps` x ranks is that.
-    sync: when gradients are exchanged between ranks. "auto" is after the last micro-batch for DDP, and after each for
-        FSDP, which else keeps every gradient unsharded ("last"; `describe()` says how many bytes).
+    sync: when gradients are exchanged between ranks. "auto" is after the last micro-batch for DDP (after each with
+        `static_graph=True`, which no_sync breaks), and after each for FSDP, which else keeps every gradient unsharded
+        ("last"; `describe()` says how many bytes).
     group: a process group or DeviceMesh over which something averages the gradients; found by itself for DDP and FSDP.
     fp32_gradients: sum the gradients of bf16 parameters in fp32 and round once, before the step. Takes 2 bytes more per
         such parameter, and with DDP exchanges gradients in fp32, after the last backward.
@@ -171,6 +172,10 @@ class Accumulation(Generic[Batch]):
         if isinstance(micro, int):
             lines[0] += f": {micro} x {self._steps} x {world} = {micro * self._steps * world} samples"
         wrappers, fp32 = self._stepper.wrappers, self._stepper.fp32
+        if wrappers.has_static_graph:
+            lines.append(
+                "DDP exchanges gradients after each micro-batch, as no_sync does not work with static_graph=True"
+            )
         if wrappers.sharded:
             price = format_bytes(unsharded_gradient_bytes(wrappers))
             lines.append(

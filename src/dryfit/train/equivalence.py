@@ -159,7 +159,7 @@ def _check(trial: Trial, *, reduction: Reduction, reversible: bool) -> Equivalen
 def _on_one_rank(model: nn.Module) -> nn.Module:
     if isinstance(model, DistributedDataParallel):
         return _on_one_rank(model.module)
-    if find_wrappers([model]).any:
+    if find_wrappers([model]).exchanges:
         raise UsageError(
             f"{type(model).__name__} exchanges parameters or gradients with other ranks in every pass, and each would "
             f"have to make the same passes. Check the model before it is wrapped, on one process, in a small "

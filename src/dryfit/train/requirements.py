@@ -55,6 +55,12 @@ def require_sense(
             f"The models hold {len(stepper.wrappers.fsdp1)} FullyShardedDataParallel modules side by side, and each "
             f"can only clip its own gradient. Put them under one, or use fully_shard, or leave out clip_norm."
         )
+    if stepper.wrappers.has_static_graph and (sync == "last" or stepper.fp32):
+        raise UsageError(
+            "DistributedDataParallel(static_graph=True) cannot leave out exchanging gradients: PyTorch's no_sync fails "
+            "with it, or leaves ranks apart (pytorch/pytorch#143580). Leave out static_graph, or what is asked of "
+            "accumulate here: " + ('sync="last".' if sync == "last" else "fp32_gradients.")
+        )
     if stepper.fp32:
         _require_fp32(stepper, group)
 
@@ -116,7 +122,7 @@ def _require_fp32(stepper: Stepper, group: Any) -> None:
             "and give fully_shard a MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32), "
             "instead of fp32_gradients."
         )
-    if group is not None and not stepper.wrappers.any:
+    if group is not None and not stepper.wrappers.exchanges:
         raise UsageError(
             "fp32_gradients keeps gradients away until the step, so nothing else can average them over group. Put the "
             "model in DistributedDataParallel."

@@ -29,7 +29,12 @@ class Wrappers:
         return bool(self.fsdp1 or self.fsdp2)
 
     @property
-    def any(self) -> bool:
+    def has_static_graph(self) -> bool:
+        """Whether a DDP was made with `static_graph=True`, which is wrong under no_sync: see pytorch/pytorch#143580."""
+        return any(ddp.static_graph for ddp in self.ddp)
+
+    @property
+    def exchanges(self) -> bool:
         """Whether anything exchanges gradients."""
         return bool(self.ddp or self.sharded)
 
@@ -67,7 +72,8 @@ def synchronising(wrappers: Wrappers, *, last: bool, sync: Sync) -> Iterator[Non
     held = not last and sync != "every"
     held_sharded = not last and sync == "last"
     with ExitStack() as stack:
-        for module in (*(wrappers.ddp if held else ()), *(wrappers.fsdp1 if held_sharded else ())):
+        held_ddp = held and not wrappers.has_static_graph
+        for module in (*(wrappers.ddp if held_ddp else ()), *(wrappers.fsdp1 if held_sharded else ())):
             stack.enter_context(module.no_sync())
         for module in wrappers.fsdp2 if held_sharded else ():
             module.set_requires_gradient_sync(False)

@@ -152,6 +152,8 @@ class Window(Generic[Batch]):
 
         if not window.loss.isfinite():
             window.discard()
+
+        `stepped` stays false.
         """
         self._finished = True
         self._waiting.clear()
