@@ -111,8 +111,8 @@ def test_refusals_that_need_ranks(two: Found) -> None:
     )
     assert two[0]["refused"]["static graph"] == (
         "DistributedDataParallel(static_graph=True) cannot leave out exchanging gradients: PyTorch's no_sync fails "
-        "with it, or leaves ranks apart (pytorch/pytorch#143580). Leave out static_graph, or what is asked of accumulate "
-        'here: sync="last".'
+        "with it, or leaves ranks apart (pytorch/pytorch#143580). Leave out static_graph, or what is asked of "
+        'accumulate here: sync="last".'
     )
     assert two[0]["DDP, static graph"]["described"] == (
         "3 micro-batches on 2 ranks make one optimizer step. DDP exchanges gradients after each micro-batch, as "
