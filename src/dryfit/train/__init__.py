@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dryfit.train.accumulation import Accumulation, accumulate
+    from dryfit.train.checkpointing import Checkpointed, checkpoint_blocks
     from dryfit.train.equivalence import Equivalence, check_equivalence
     from dryfit.train.warning_classes import AccumulationWarning, BatchNormWarning
     from dryfit.train.window import Window
@@ -25,20 +26,24 @@ __all__ = [
     "Accumulation",
     "AccumulationWarning",
     "BatchNormWarning",
+    "Checkpointed",
     "Equivalence",
     "Window",
     "accumulate",
     "check_equivalence",
+    "checkpoint_blocks",
 ]
 
 _HOMES = {
     "Accumulation": "accumulation",
     "AccumulationWarning": "warning_classes",
     "BatchNormWarning": "warning_classes",
+    "Checkpointed": "checkpointing",
     "Equivalence": "equivalence",
     "Window": "window",
     "accumulate": "accumulation",
     "check_equivalence": "equivalence",
+    "checkpoint_blocks": "checkpointing",
 }
 
 
