@@ -426,11 +426,26 @@ def test_a_block_that_computes_something_else_the_second_time_is_an_error() -> N
     assert not any("forward" in vars(block) for block in model.blocks)
 
     with pytest.raises(UsageError) as error:
-        checkpoint_blocks(model, verify=WORDS_GIVEN, loss_of=lambda *given: loss_of(*given) * torch.rand((), generator=own))
+        checkpoint_blocks(
+            model, verify=WORDS_GIVEN, loss_of=lambda *given: loss_of(*given) * torch.rand((), generator=own)
+        )
     assert str(error.value).startswith("The model cannot be verified: two passes without checkpointing, ")
 
 
 own = torch.Generator()
+
+
+def test_a_cache_of_ones_own_is_refused_in_training() -> None:
+    class Caching(nn.Linear):
+        def forward(self, x: torch.Tensor, kv_cache: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+            return super().forward(x)
+
+    model = Caching(4, 4)
+    checkpoint_blocks(model, blocks=Caching)
+    assert model(torch.ones(2, 4), kv_cache=None).requires_grad
+    with pytest.raises(UsageError, match="Block the model itself was given a KV cache in training, a dict"):
+        model(torch.ones(2, 4), kv_cache={})
+    assert model.eval()(torch.ones(2, 4), kv_cache={}).requires_grad
 
 
 # What it refuses.
@@ -456,7 +471,8 @@ def test_a_model_that_is_checkpointed_already() -> None:
     first = checkpoint_blocks(model)
     twice = "Twice would compute it again twice."
     assert refused(model) == (
-        f"Model is checkpointed already, at blocks.0: by checkpoint_blocks; call undo() on what that gave first. {twice}"
+        f"Model is checkpointed already, at blocks.0: by checkpoint_blocks; call undo() on what that gave first. "
+        f"{twice}"
     )
     first.undo()
     checkpoint_blocks(model).undo()

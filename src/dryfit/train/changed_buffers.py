@@ -67,7 +67,7 @@ class ChangedBuffers:
 
 
 def _has_running_statistics(module: nn.Module) -> bool:
-    """Whether it is a normalisation that moves them: BatchNorm, SyncBatchNorm, InstanceNorm, and what is made like them.
+    """Whether it is a normalisation that moves them: BatchNorm, SyncBatchNorm, InstanceNorm, and what is like them.
 
     A layer that is frozen, in eval mode, moves nothing.
     """

@@ -57,16 +57,14 @@ class CheckpointedForward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         block = self._block()
         assert block is not None
-        if self._own_forward is None:
-            forward = functools.partial(type(block).forward, block)  # found anew, as FSDP2 changes the class
-        else:
-            forward = self._own_forward
+        # that of the class is found anew, as FSDP2 changes the class
+        forward = self._own_forward or functools.partial(type(block).forward, block)
         if not (block.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
         _require_once(block, self.name)
-        _require_no_cache(kwargs, self.name)
+        _require_no_cache(args, kwargs, self.name)
         if torch.compiler.is_compiling():  # a compiled graph changes each buffer once
-            selective = {} if self._keep is None else {"context_fn": _SELECTIVE[self._keep]}
+            selective: dict[str, Any] = {} if self._keep is None else {"context_fn": _SELECTIVE[self._keep]}
             return checkpoint(forward, *args, use_reentrant=False, **selective, **kwargs)
         changes = ChangedBuffers(block, self._changing)
         output = self._checkpoint(forward, changes, args, kwargs)
@@ -114,11 +112,11 @@ class _Recomputation:
 
 
 def _keep_matmuls() -> Any:
-    return create_selective_checkpoint_contexts(_operators("matmuls"))
+    return create_selective_checkpoint_contexts(_operators("matmuls"))  # type: ignore[no-untyped-call]
 
 
 def _keep_attention() -> Any:
-    return create_selective_checkpoint_contexts(_operators("attention"))
+    return create_selective_checkpoint_contexts(_operators("attention"))  # type: ignore[no-untyped-call]
 
 
 def _operators(keep: Keep) -> list[Any]:
@@ -138,11 +136,12 @@ def _require_once(block: nn.Module, name: str) -> None:
         )
 
 
-def _require_no_cache(kwargs: dict[str, Any], name: str) -> None:
-    for key in _CACHES:
-        if hasattr(kwargs.get(key), "update"):
+def _require_no_cache(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+    for given in (*args, *kwargs.values()):
+        is_cache = hasattr(given, "update") and hasattr(given, "get_seq_length")
+        if is_cache or (isinstance(given, dict) and any(given is kwargs.get(key) for key in _CACHES)):
             raise UsageError(
-                f"Block {name} was given a KV cache in training ({key}, {type(kwargs[key]).__name__}). Recomputation "
-                f"in the backward pass would write into it a second time. Do not pass a cache to a model that is "
-                f"trained with checkpointing; prefix tuning needs one, and cannot be checkpointed."
+                f"Block {name} was given a KV cache in training, a {type(given).__name__}. Recomputation in the "
+                f"backward pass would write into it a second time. Do not pass a cache to a model that is trained with "
+                f"checkpointing; prefix tuning needs one, and cannot be checkpointed."
             )

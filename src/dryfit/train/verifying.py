@@ -40,7 +40,7 @@ class Verification:
         self, model: nn.Module, loss_of: Callable[[Any, Any], Any], batch: Any, blocks: Sequence[nn.Module]
     ) -> None:
         self._model, self._loss_of, self._batch = model, loss_of, batch
-        self._cards = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._cards = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._state = KeptState(model)
         try:
             if not any(block.training for block in blocks):
