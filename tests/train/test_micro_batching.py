@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.train.language import Gradients, batch_of, count_tokens, difference, language_model, loss_of, summed_loss_of
+from tests.train.on_card import found_on_card
 from tests.train.running_out import MESSAGE, FailsInBackward, runs_out
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -22,6 +23,7 @@ from dryfit.train.micro_batching import MicroBatchWarning, micro_batched
 from dryfit.train.warning_classes import AccumulationWarning, BatchNormWarning
 
 EQUAL = 1e-6
+WORKSPACES_BYTES = 16 << 20  # of cuBLAS, on an A100: 8 MiB and 128 KiB for each thread that calls it
 
 
 class Net(nn.Module):
@@ -365,3 +367,33 @@ def test_what_fit_saves_is_what_is_read(tmp_path: Path) -> None:
     )  # fmt: skip
     found.save(tmp_path / "fit.json")
     assert largest_that_fits(tmp_path / "fit.json") == 48
+
+
+def test_on_a_card_each_attempt_begins_with_what_the_first_one_began_with() -> None:
+    found = found_on_card()["out_of_memory"]
+    first, *others = found["held at the failed ones"]
+    assert all(0 <= held - first <= WORKSPACES_BYTES for held in [*others, found["held then"]])
+    assert found["caught within except"] >= 1 << 30  # what is held where the next attempt is made within `except`
+
+
+def test_on_a_card_the_size_is_found_and_stays() -> None:
+    found = found_on_card()["out_of_memory"]
+    size = found["micro_batch"]
+    assert found["sizes"][: 3 + 8 + 8] == [1 << 18, 1 << 17, 1 << 16, *16 * [size]]
+    assert size == 1 << 15
+    assert found["activations of it"] <= (2 << 30) < 4 * found["activations of it"]
+
+
+def test_on_a_card_it_is_said_what_is_still_held_and_what_was_asked_for() -> None:
+    found = found_on_card()["out_of_memory"]
+    (told,) = found["told"]
+    assert told.startswith(
+        "Memory ran out with 262144 samples at once (1024.00 MiB more were asked for when tensors held 1.28 GiB). From "
+        "now on at most 32768 samples go through at a time, this batch in 8 pieces"
+    )
+    assert told.endswith(
+        " 256.00 MiB of what the attempt made are still held: something outside of the step keeps them, such as a "
+        "list, a hook, or whoever has logged the error."
+    )
+    assert found["note"].startswith("CUDA out of memory. Tried to allocate 1024.00 MiB.")
+    assert "it was tried with 4 samples at first, and halved from there." in found["note"]

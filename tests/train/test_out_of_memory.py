@@ -21,7 +21,7 @@ FORMS = {
     "2.1, misspelt": "CUDA out of memory. Tried to allocate 48.00 MiB. GPU 0 has a total capacty of 23.64 GiB of "
     "which 9.69 MiB is free. Process 20296 has 23.63 GiB memory in use.",
     "2.5, private pools": "CUDA out of memory. Tried to allocate 546.00 MiB. GPU 0 has a total capacity of 15.77 GiB "
-    f"of which 514.19 MiB is free. 13.73 GiB is allocated by PyTorch, with 46.00 MiB allocated in private pools. {TAIL}",
+    f"of which 514.19 MiB is free. 13.73 GiB is allocated by PyTorch, with 46.00 MiB in private pools. {TAIL}",
     "2.14, fraction": "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
     "per_process_memory_fraction limit. Requested size: 1024",
     "HIP": "HIP out of memory. Tried to allocate 3.31 GiB. GPU 0 has a total capacity of 128.00 GiB of which 780.24 "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,8 +48,7 @@ class Released:
         ]
         if self.after.allocated_bytes:
             holders = [
-                f"{format_bytes(each.size_bytes)} in {each.count} {each.what}, the largest {each.largest}"
-                for each in self.held
+                f"{format_bytes(each.size_bytes)} in {_count(each)}, the largest {each.largest}" for each in self.held
             ]
             if self.hidden_bytes >= _WORTH_A_WORD_BYTES:
                 holders.append(
@@ -99,18 +98,21 @@ def release() -> tuple[Released, ...]:
 
 def _held_on(device: torch.device, tensors: Sequence[torch.Tensor]) -> tuple[Held, ...]:
     """The storages that Python's tensors refer to, each once: a parameter's, a gradient's, or another's."""
-    gradients = {id(each.grad) for each in tensors if each.is_leaf and each.grad is not None}
-    groups: dict[str, dict[int, torch.Tensor]] = {"parameters": {}, "gradients": {}, "other tensors": {}}
+    groups: dict[str, Iterable[torch.Tensor]] = {
+        "parameters": [each for each in tensors if isinstance(each, torch.nn.Parameter)],
+        "gradients": [each.grad for each in tensors if each.is_leaf and each.grad is not None],
+        "other tensors": tensors,
+    }
     counted: set[int] = set()
-    for tensor in sorted(tensors, key=lambda each: not isinstance(each, torch.nn.Parameter)):  # which views may share
-        address = tensor.untyped_storage().data_ptr() if tensor.device == device else 0
-        if not address or address in counted:
-            continue
-        counted.add(address)
-        is_parameter = isinstance(tensor, torch.nn.Parameter)
-        what = "parameters" if is_parameter else "gradients" if id(tensor) in gradients else "other tensors"
-        groups[what][address] = tensor
-    return tuple(_held(what, list(group.values())) for what, group in groups.items() if group)
+    found = []
+    for what, group in groups.items():
+        here = sorted((each for each in group if each.device == device), key=lambda each: each.nbytes)
+        by_address = {each.untyped_storage().data_ptr(): each for each in here}  # rather than of a view, of the whole
+        own = [tensor for address, tensor in by_address.items() if address and address not in counted]
+        counted |= by_address.keys()
+        if own:
+            found.append(_held(what, own))
+    return tuple(found)
 
 
 def _held(what: str, tensors: Sequence[torch.Tensor]) -> Held:
@@ -121,6 +123,10 @@ def _held(what: str, tensors: Sequence[torch.Tensor]) -> Held:
         count=len(tensors),
         largest=f"{str(largest.dtype).removeprefix('torch.')} {tuple(largest.shape)}",
     )
+
+
+def _count(held: Held) -> str:
+    return f"{held.count} {held.what if held.count > 1 else held.what.removesuffix('s')}"
 
 
 def _storage_bytes(tensor: torch.Tensor) -> int:
