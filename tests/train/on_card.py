@@ -197,7 +197,7 @@ def evaluations() -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from dryfit.train.evaluation import evaluation
+    from dryfit.train.evaluating import evaluation
 
     model = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(4)]).to("cuda")
     inputs = torch.zeros(4096, WIDTH, device="cuda")

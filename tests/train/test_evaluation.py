@@ -7,7 +7,7 @@ import torch
 from tests.train.on_card import found_on_card
 from torch import nn
 
-from dryfit.train.evaluation import evaluation
+from dryfit.train.evaluating import evaluation
 
 
 def model_with_a_frozen_backbone() -> nn.Sequential:
