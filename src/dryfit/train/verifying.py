@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +117,7 @@ class Verification:
             loss = require_loss(self._loss_of(self._model, self._batch), "the batch to verify with")
             loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach()
-        if not bool(loss.isfinite()):
+        if not math.isfinite(float(loss)):  # of numbers on the host, which a rehearsal's are too
             raise UsageError(f"The loss of the batch to verify with is {float(loss)}, so nothing can be compared.")
         gradients: Tensors = {}
         for name, parameter in self._model.named_parameters():
