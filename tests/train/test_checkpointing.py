@@ -324,6 +324,34 @@ def test_undo_gives_each_block_its_own_forward_back() -> None:
     checkpoint_blocks(model)
 
 
+def test_undo_reaches_below_a_forward_that_is_put_around(forwards: list[nn.Module]) -> None:
+    model = model_of()
+    checkpointed = checkpoint_blocks(model)
+    for block in model.blocks:
+        block.forward = functools.partial(block.forward)  # as accelerate's hooks do
+    trained(model)
+    assert len(forwards) == 8
+    checkpointed.undo()
+    trained(model)
+    assert len(forwards) == 12
+
+
+def test_tensors_given_by_name_say_which_cards_random_numbers_are_kept_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch looks for devices in positional arguments, and keeps no generator of a card that it does not see."""
+    seen: list[Any] = []
+
+    def looking(function: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        seen.extend(args)
+        return checkpoint(function, *args, **settings)
+
+    monkeypatch.setattr("dryfit.train.checkpointed_forward.checkpoint", looking)
+    block = Block()
+    checkpoint_blocks(block, blocks=block)
+    x = torch.ones(4, WIDTH)
+    assert block(scale=2.0, x=x).requires_grad
+    assert len(seen) == 2 and seen[0] == 2.0 and seen[1] is x
+
+
 def test_autocast_is_in_the_second_computation_what_it_was_in_the_first() -> None:
     def low(model: nn.Module) -> Found:
         torch.manual_seed(1)

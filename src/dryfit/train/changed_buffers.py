@@ -7,6 +7,8 @@ from types import TracebackType
 import torch
 from torch import nn
 
+from dryfit.train.torch_private import version_of
+
 _Place = tuple[nn.Module, str]
 
 
@@ -33,7 +35,7 @@ class ChangedBuffers:
             has_statistics = _has_running_statistics(holder)
             for own_name, buffer in holder.named_buffers(recurse=False):
                 name = f"{prefix}.{own_name}"
-                self._before[name] = ((holder, own_name), buffer, _version(buffer))
+                self._before[name] = ((holder, own_name), buffer, version_of(buffer))
                 if has_statistics:
                     self._changed.append(name)
                 elif known is None or name in known:
@@ -44,7 +46,7 @@ class ChangedBuffers:
         found = set()
         for name, ((holder, own_name), buffer, version) in self._before.items():
             now = getattr(holder, own_name)
-            if now is not None and (now is not buffer or _version(now) != version):
+            if now is not None and (now is not buffer or version_of(now) != version):
                 found.add(name)
         self._values = {name: value for name, value in self._values.items() if name in found}
         self._changed = list(dict.fromkeys([*self._changed, *sorted(found)]))
@@ -72,7 +74,3 @@ def _has_running_statistics(module: nn.Module) -> bool:
     A layer that is frozen, in eval mode, moves nothing.
     """
     return module.training and isinstance(getattr(module, "running_mean", None), torch.Tensor)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version

@@ -42,13 +42,17 @@ class CheckpointedForward:
 
     def __init__(self, block: nn.Module, name: str, keep: Keep | None) -> None:
         self.name = name
+        self._is_on = True
         self._keep = keep
         self._own_forward: Callable[..., Any] | None = vars(block).get("forward")
         self._block = weakref.ref(block)
         self._changing: set[str] | None = None
 
-    def restore(self, block: nn.Module) -> None:
-        """Give the block the forward back that it had."""
+    def undo(self, block: nn.Module) -> None:
+        """Give the block the forward back that it had; checkpoint nothing where another one is put around this one."""
+        self._is_on = False
+        if vars(block).get("forward") is not self:
+            return
         if self._own_forward is None:
             del block.forward
         else:
@@ -59,7 +63,7 @@ class CheckpointedForward:
         assert block is not None
         # that of the class is found anew, as FSDP2 changes the class
         forward = self._own_forward or functools.partial(type(block).forward, block)
-        if not (block.training and torch.is_grad_enabled()):
+        if not (self._is_on and block.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
         _require_once(block, self.name)
         _require_no_cache(args, kwargs, self.name)

@@ -17,7 +17,7 @@ from dryfit.train.checkpointed_already import require_not_checkpointed
 from dryfit.train.checkpointed_forward import KEPT, CheckpointedForward, Keep
 from dryfit.train.verifying import Verification
 
-Blocks = type[nn.Module] | Sequence[type[nn.Module] | nn.Module]
+Blocks = type[nn.Module] | nn.Module | Sequence[type[nn.Module] | nn.Module]
 
 
 def checkpoint_blocks(
@@ -97,8 +97,9 @@ class Checkpointed:
         self.verified = ""
         self._blocks = blocks
         self._keep = keep
+        self._forwards = {name: CheckpointedForward(block, name, keep) for name, block in blocks.items()}
         for name, block in blocks.items():
-            block.forward = CheckpointedForward(block, name, keep)
+            block.forward = self._forwards[name]
         inside = {module for block in blocks.values() for module in block.modules()}
         self._hooks = [
             module.register_forward_pre_hook(_without_cache, with_kwargs=True)
@@ -113,10 +114,8 @@ class Checkpointed:
 
     def undo(self) -> None:
         """Give every block its own forward back; a second call does nothing."""
-        for block in self._blocks.values():
-            forward = vars(block).get("forward")
-            if isinstance(forward, CheckpointedForward):
-                forward.restore(block)
+        for name, block in self._blocks.items():
+            self._forwards[name].undo(block)
         for hook in self._hooks:
             hook.remove()
 
