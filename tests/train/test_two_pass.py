@@ -166,7 +166,23 @@ def test_one_model_for_both_and_a_frozen_one() -> None:
     two_pass([frozen, trained], [rows(), rows(1)], contrast, micro_batch=4)
     handle.remove()
     assert_equal(gradients_of(trained), expected)
-    assert len(calls) == 3  # no second pass where nothing is trained
+    assert len(calls) == 4  # the second pass ends where nothing is found to train
+
+
+def test_what_encode_adds_to_a_frozen_model_is_trained() -> None:
+    frozen = tower().eval().requires_grad_(False)
+    prompt = nn.Parameter(torch.zeros(8))
+    neighbours(frozen(rows() + prompt)).backward()
+    expected, prompt.grad = prompt.grad, None
+    two_pass(frozen, rows(), neighbours, micro_batch=5, encode=lambda model, piece: model(piece + prompt))
+    assert expected is not None and prompt.grad is not None
+    assert_equal([prompt.grad], [expected])
+
+
+def test_a_loss_of_a_number_alone() -> None:
+    model = encoder()
+    two_pass(model, pairs_of(0), lambda outputs: outputs[2].square(), micro_batch=4)
+    torch.testing.assert_close(model.scale.grad, 2 * (2 * model.scale.detach()).exp())
 
 
 class Embedded(NamedTuple):

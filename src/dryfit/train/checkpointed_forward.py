@@ -61,8 +61,8 @@ class CheckpointedForward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         block = self._block()
         assert block is not None
-        # that of the class is found anew, as FSDP2 changes the class
-        forward = self._own_forward or functools.partial(type(block).forward, block)
+        # the class's is looked up each time, as FSDP2 changes the class
+        forward = functools.partial(type(block).forward, block) if self._own_forward is None else self._own_forward
         if not (self._is_on and block.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
         _require_once(block, self.name)

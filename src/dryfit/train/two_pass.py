@@ -74,15 +74,14 @@ def two_pass(
         loss = require_loss(loss_of(*(each.output for each in joined)), "the whole batch")
         _backward([loss if scaler is None else scaler.scale(loss)], [None])
         for tower, each in zip(towers, joined, strict=True):
-            if tower.is_trained and all(leaf.grad is None for leaf in each.leaves):
+            if tower.has_trainable and all(leaf.grad is None for leaf in each.leaves):
                 raise UsageError(
                     f"The loss does not depend on what {tower.name} gave, so that would get no gradient. loss_of takes "
                     f"the outputs of each model, and has to use them without detach()."
                 )
         for at, tower in enumerate(towers):
-            if tower.is_trained:
-                again = any(tower.model is later.model for later in towers[at + 1 :])
-                tower.backward(joined[at].gradients, exchange=not again)
+            again = any(tower.model is later.model for later in towers[at + 1 :])
+            tower.backward(joined[at].gradients, exchange=not again)
     return loss.detach()
 
 
@@ -92,7 +91,7 @@ class _Tower:
     def __init__(self, model: nn.Module, pieces: Sequence[Any], encode: Encode, name: str) -> None:
         self.model = model
         self.name = name
-        self.is_trained = any(parameter.requires_grad for parameter in model.parameters())
+        self.has_trainable = any(parameter.requires_grad for parameter in model.parameters())
         self._pieces = pieces
         self._encode = encode
         self._randomness: list[RandomStates] = []
@@ -118,9 +117,13 @@ class _Tower:
         for at in range(len(self._pieces)):
             last = exchange and at == len(self._pieces) - 1
             with synchronising(wrappers, last=last, sync="auto"):
-                self._backward_piece(at, gradients_of(at))
+                if not self._backward_piece(at, gradients_of(at)):
+                    return
 
-    def _backward_piece(self, at: int, gradients: list[torch.Tensor | None]) -> None:
+    def _backward_piece(self, at: int, gradients: list[torch.Tensor | None]) -> bool:
+        """Encode one piece again and go back through it; false where there is nothing to train."""
+        if all(gradient is None for gradient in gradients):  # a number's gradient is in the last piece alone
+            return True
         with self._randomness[at].replayed(), self._changes[at]:
             tensors = flatten(self._encode(self.model, self._pieces[at]))
         pairs = [
@@ -128,8 +131,11 @@ class _Tower:
             for tensor, gradient in zip(tensors, gradients, strict=True)
             if gradient is not None and tensor.requires_grad
         ]
+        if not pairs and not self.has_trainable:
+            return False
         self._require_same(pairs, at)
         _backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+        return True
 
     def _require_same(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], at: int) -> None:
         if not pairs:
