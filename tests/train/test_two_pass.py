@@ -337,11 +337,11 @@ def test_negatives_of_both_ranks_equal_one_batch(tmp_path: Path) -> None:
 
 def test_the_example_learns() -> None:
     example = Path(__file__).parents[2] / "examples" / "contrastive.py"
-    command = [sys.executable, example, "--steps", "41", "--batch", "64", "--micro-batch", "32"]
+    command = [sys.executable, example, "--steps", "21", "--batch", "64", "--micro-batch", "32"]
     ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert ran.returncode == 0, ran.stderr
     losses = [float(line.split()[-1]) for line in ran.stdout.splitlines()]
-    assert len(losses) == 5 and losses[-1] < 0.8 * losses[0]
+    assert len(losses) == 3 and losses[-1] < 0.8 * losses[0]
 
 
 # What it refuses.

@@ -4,7 +4,7 @@ import importlib
 import sys
 
 
-def main(folder: str, name: str, how: str, every: str = "1", keep: str = "") -> None:
+def main(folder: str, name: str, how: str, every: str = "1", keep: str = "", verify: str = "") -> None:
     sys.path.insert(0, folder)
     program = importlib.import_module(name)
     if how == "ours":
@@ -13,8 +13,10 @@ def main(folder: str, name: str, how: str, every: str = "1", keep: str = "") -> 
         own = program.Model.cuda
 
         def cuda(model):
-            checkpoint_blocks(model, every=int(every), keep=keep or None)
-            return own(model)
+            own(model)
+            verified = {"verify": program.batch_of(1), "loss_of": program.loss_of} if verify else {}
+            print(checkpoint_blocks(model, every=int(every), keep=keep or None, **verified).verified)
+            return model
 
         program.Model.cuda = cuda
     program.main()
