@@ -177,9 +177,28 @@ def test_with_one_sample_the_error_itself_is_raised_and_says_what_was_tried() ->
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert said.endswith(
         "dryfit: memory ran out with a single sample at once (2.00 GiB more were asked for); it was tried with 9 "
-        "samples at first, and halved from there. A smaller batch cannot help; `dryfit plan` finds what does."
+        "at first, and halved from there. A smaller batch cannot help, and `dryfit plan` finds what does."
     )
     assert gradients(model) == []
+
+
+def test_the_size_can_be_kept_and_the_error_let_through() -> None:
+    model, seen = Net(), []
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        micro_batched(limited(model, 6, seen), model, start=8, halve=False)(data(20))
+    said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert said.endswith(
+        "dryfit: memory ran out with 8 samples at once (2.00 GiB more were asked for), and halve=False keeps their "
+        "number."
+    )
+    assert seen == [8]
+
+
+def test_the_error_that_is_raised_shows_the_lines_of_the_step() -> None:
+    model = Net()
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        micro_batched(limited(model, 0), model)(data(2))
+    assert [entry.name for entry in caught.traceback][-2:] == ["step", "runs_out"]
 
 
 def test_what_the_error_holds_is_freed_before_the_next_attempt() -> None:
@@ -360,13 +379,13 @@ def test_what_fit_saves_is_what_is_read(tmp_path: Path) -> None:
     from dryfit.search.found import Answer, Fit
     from dryfit.train.predictions import largest_that_fits
 
-    answer = Answer(gpu="l4", card={"name": "NVIDIA L4"}, largest=48)
+    answer = Answer(gpu="l4", card={"name": "NVIDIA L4"}, largest=48, surely=40)
     found = Fit(
         program=["train.py"], searched="batch", lowest=1, highest=64, answers=(answer,), rehearsals=3, from_cache=0,
         wall_seconds=1.0,
     )  # fmt: skip
     found.save(tmp_path / "fit.json")
-    assert largest_that_fits(tmp_path / "fit.json") == 48
+    assert largest_that_fits(tmp_path / "fit.json") == 40
 
 
 def test_on_a_card_each_attempt_begins_with_what_the_first_one_began_with() -> None:
@@ -396,4 +415,4 @@ def test_on_a_card_it_is_said_what_is_still_held_and_what_was_asked_for() -> Non
         "list, a hook, or whoever has logged the error."
     )
     assert found["note"].startswith("CUDA out of memory. Tried to allocate 1024.00 MiB.")
-    assert "it was tried with 4 samples at first, and halved from there." in found["note"]
+    assert "it was tried with 4 at first, and halved from there." in found["note"]

@@ -20,37 +20,46 @@ Found = TypeVar("Found")
 _WORKSPACES_BYTES = 128 * MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Failure:
-    """An attempt that ran out of memory.
+    """An attempt that ran out of memory, with its error until that is let go.
 
-    `allocated_bytes` is what tensors held when it did, and `left_bytes` what of that was still held once all was freed
-    that could be.
+    `allocated_bytes` is what tensors held when it did, `held_before_bytes` what they held before, and `left_bytes` what
+    is held above that once all was freed that could be.
     """
 
-    error: Exception
+    error: Exception | None
+    message: str
+    held_before_bytes: int
     allocated_bytes: int
-    left_bytes: int
+    left_bytes: int = 0
+
+    def let_go(self, undo: Callable[[], None]) -> None:
+        """Undo the attempt, and free all that is held only by its error."""
+        # Cleared, as someone else may keep the error, to log it; and dropped, as some take frames out of a traceback,
+        # which the others still hold, and which cannot be cleared then.
+        _clear_variables(self.error)
+        self.error = None
+        undo()
+        gc.collect()
+        give_back_unused()
+        self.left_bytes = _allocated_bytes() - self.held_before_bytes
 
 
-def attempt(run: Callable[[], Found], undo: Callable[[], None]) -> Found | Failure:
-    """Give what `run` returns; or, if memory ran out, undo it, free what the error holds, and give that failure.
-
-    Any other error passes through.
-    """
-    held_before = _allocated_bytes()
+def attempt(run: Callable[[], Found]) -> Found | Failure:
+    """Give what `run` returns, or the failure if memory ran out; any other error passes through."""
+    held_before_bytes = _allocated_bytes()
     try:
         return run()
-    except Exception as caught:
-        if not is_out_of_memory(caught):
+    except Exception as error:
+        if not is_out_of_memory(error):
             raise
-        error, allocated_bytes = caught, _allocated_bytes()
-    # Only here, as the interpreter holds the error, and so the variables of all functions it left, within `except`.
-    _clear_variables(error)
-    undo()
-    gc.collect()
-    give_back_unused()
-    return Failure(error=error, allocated_bytes=allocated_bytes, left_bytes=_allocated_bytes() - held_before)
+        return Failure(
+            error=error,
+            message=str(error),
+            held_before_bytes=held_before_bytes,
+            allocated_bytes=_allocated_bytes(),
+        )
 
 
 def tell_smaller(failures: Sequence[tuple[int, Failure]], micro_batch: int, pieces: int) -> str:
@@ -64,12 +73,15 @@ def tell_smaller(failures: Sequence[tuple[int, Failure]], micro_batch: int, piec
 
 
 def tell_end(failures: Sequence[tuple[int, Failure]]) -> str:
-    """Say that not even a single sample fits."""
-    first = failures[0][0]
-    tried = f"it was tried with {_samples(first)} at first, and halved from there" if first > 1 else "as the batch is"
+    """Say why it is not tried with fewer samples."""
+    first, (last, failure) = failures[0][0], failures[-1]
+    numbers = _numbers(failure)
+    if last > 1:
+        return f"dryfit: memory ran out with {last} samples at once{numbers}, and halve=False keeps their number."
+    tried = f"it was tried with {first} at first, and halved from there" if first > 1 else "the batch has no more"
     return (
-        f"dryfit: memory ran out with a single sample at once{_numbers(failures[-1][1])}; {tried}. A smaller batch "
-        f"cannot help; `dryfit plan` finds what does.{_left(failures)}"
+        f"dryfit: memory ran out with a single sample at once{numbers}; {tried}. A smaller batch cannot help, and "
+        f"`dryfit plan` finds what does.{_left(failures)}"
     )
 
 
@@ -81,7 +93,7 @@ def add_note(error: Exception, note: str) -> None:
         error.args = (f"{error}\n{note}", *error.args[1:])
 
 
-def _clear_variables(error: BaseException) -> None:
+def _clear_variables(error: BaseException | None) -> None:
     """Clear the variables of all functions that the error, and those before it, have left."""
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -102,7 +114,7 @@ def _samples(count: int) -> str:
 
 
 def _numbers(failure: Failure) -> str:
-    asked = re.search(r"Tried to allocate ([\d.]+ \w+)", str(failure.error))
+    asked = re.search(r"Tried to allocate ([\d.]+ \w+)", failure.message)
     known = [f"{asked[1]} more were asked for"] if asked else []
     known += [f"tensors held {format_bytes(failure.allocated_bytes)}"] if failure.allocated_bytes else []
     return f" ({' when '.join(known)})" if known else ""

@@ -39,6 +39,7 @@ def micro_batched(
     model: nn.Module | Sequence[nn.Module],
     *,
     start: int | str | Path | None = None,
+    halve: bool = True,
     items: Callable[[Batch], Any] | None = None,
     reduction: Reduction = "mean",
     scaler: GradScaler | None = None,
@@ -60,6 +61,8 @@ def micro_batched(
     sample counts once. That size stays for the batches after it (`train_on.micro_batch`), and a `MicroBatchWarning`
     says so. `step` may see a sample more than once: count and log outside of it.
 
+    halve: false lets the error through and keeps the size. So has a program to be for `dryfit fit` to find `start`, as
+        else any size fits: `dryfit fit --output fit.json train.py --micro-batch {batch}`.
     model: every module that gets a gradient, one or several, wrapped as they are trained. Gradients that are there
         before are kept and added to, which takes their memory a second time.
     items, reduction: the loss is a mean over as many things as each piece has samples, unless `items(piece)` counts
@@ -78,7 +81,7 @@ def micro_batched(
 
     Raises (when called):
         UsageError: the model is sharded by FSDP, or the batch, the loss or `start` is not what it has to be.
-        the error itself: memory ran out with a single sample, with a note on what was tried.
+        the error itself: memory ran out with a single sample, or with `halve=False`; a note says what was tried.
     """
     if isinstance(start, bool) or (isinstance(start, int) and start < 1):
         raise UsageError(f"start={start} is no number of samples; it has to be 1 or more.")
@@ -86,6 +89,7 @@ def micro_batched(
         step=step,
         models=(model,) if isinstance(model, nn.Module) else tuple(model),
         micro_batch=largest_that_fits(start) if isinstance(start, (str, Path)) else start,
+        halve=halve,
         items=items,
         reduction=reduction,
         scaler=scaler,
@@ -105,12 +109,14 @@ class MicroBatched(Generic[Batch]):
         step: Step[Batch],
         models: tuple[nn.Module, ...],
         micro_batch: int | None,
+        halve: bool,
         items: Callable[[Batch], Any] | None,
         reduction: Reduction,
         scaler: GradScaler | None,
         split: Split[Batch] | None,
     ) -> None:
         self.micro_batch = micro_batch
+        self._halve = halve
         self._step, self._models, self._items, self._split = step, models, items, split
         self._reduction: Reduction = reduction
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -144,8 +150,8 @@ class MicroBatched(Generic[Batch]):
         """Attempt the batch, and where it fails attempt it again in smaller pieces."""
         while True:
             pieces = [batch] if self.micro_batch is None else self._cut(batch, self.micro_batch)
-            run = functools.partial(self._forward_and_backward, pieces, self._weights(pieces))
-            found = attempt(run, undo=self._dropping())
+            undo = self._undoing()
+            found = attempt(functools.partial(self._forward_and_backward, pieces, self._weights(pieces)))
             if isinstance(found, torch.Tensor):
                 return found, pieces
             try:
@@ -154,9 +160,11 @@ class MicroBatched(Generic[Batch]):
                 raise error from found.error
             samples = min(samples, self.micro_batch or samples)
             failures.append((samples, found))
-            if samples == 1:
+            if found.error and (samples == 1 or not self._halve):
                 add_note(found.error, tell_end(failures))
                 raise found.error
+            # Outside of any `except`, within which the interpreter itself keeps the error.
+            found.let_go(undo)
             self.micro_batch = samples // 2
 
     def _forward_and_backward(self, pieces: Sequence[Batch], weights: Sequence[float]) -> torch.Tensor:
@@ -206,7 +214,7 @@ class MicroBatched(Generic[Batch]):
         # Without a single item the batch's loss is what the step makes of that, in pieces as in one.
         return [count / total for count in counts] if total else [1 / len(pieces)] * len(pieces)
 
-    def _dropping(self) -> Callable[[], None]:
+    def _undoing(self) -> Callable[[], None]:
         """What brings gradients and statistics back to where they are now."""
         statistics = [
             (buffer, buffer.clone())

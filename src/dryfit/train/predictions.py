@@ -38,6 +38,7 @@ class _Answer:
     card: dict[str, Any]
     row: dict[str, str] = field(default_factory=dict)
     largest: int | None
+    surely: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +48,10 @@ class _Fit:
 
 
 def largest_that_fits(saved: str | Path) -> int:
-    """Read the largest batch out of a search that `dryfit fit --output` has saved.
+    """Read the largest batch that surely fits out of a search that `dryfit fit --output` has saved.
 
-    A search for several cards has several answers: the one for the card at hand counts.
+    That is with the most memory outside of PyTorch's allocator that is to be expected; where nothing fits then, the
+    largest that fits with what is likely. Of a search for several cards, the answer for the card at hand counts.
 
     Raises:
         UsageError: the file is none, nothing fits by it, or it has several answers for this card.
@@ -65,12 +67,13 @@ def largest_that_fits(saved: str | Path) -> int:
             f"{saved} has {len(answers) or 'no'} answers for this card, so it is not known which {found.searched} is "
             f"meant ({told}). Give the number itself: start=..."
         )
-    if answers[0].largest is None:
+    (answer,) = answers
+    if answer.largest is None:
         raise UsageError(
-            f"By {saved}, no {found.searched} fits on {_called(answers[0])}, so there is none to start with; "
+            f"By {saved}, no {found.searched} fits on {_called(answer)}, so there is none to start with; "
             f"`dryfit plan` says what would make one fit."
         )
-    return answers[0].largest
+    return answer.surely or answer.largest
 
 
 def _called(answer: _Answer) -> str:
