@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from dryfit.train.micro_batching import MicroBatchWarning, micro_batched
 from dryfit.train.warning_classes import AccumulationWarning, BatchNormWarning
 
 EQUAL = 1e-6
+EXAMPLES = Path(__file__).parents[2] / "examples"
 WORKSPACES_BYTES = 16 << 20  # of cuBLAS, on an A100: 8 MiB and 128 KiB for each thread that calls it
 
 
@@ -416,3 +419,12 @@ def test_on_a_card_it_is_said_what_is_still_held_and_what_was_asked_for() -> Non
     )
     assert found["note"].startswith("CUDA out of memory. Tried to allocate 1024.00 MiB.")
     assert "it was tried with 4 at first, and halved from there." in found["note"]
+
+
+def test_the_example_frees_what_a_rehearsals_frames_hold_too(tmp_path: Path) -> None:
+    """A rehearsal takes its frames out of tracebacks, so that clearing those that are left is not enough."""
+    words = ["run", "--gpu", "sm=80,sms=108,memory=4GiB", "--steps", "all", str(EXAMPLES / "micro_batched.py")]
+    done = subprocess.run([sys.executable, "-m", "dryfit", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert "From now on at most 32768 samples go through at a time, this batch in 2 pieces" in done.stderr, done.stderr
+    assert "batches of 65536, 32768 samples at a time; peak on cuda:0: 3.30 GiB allocated" in done.stderr
+    assert "still held" not in done.stderr
