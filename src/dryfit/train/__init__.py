@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dryfit.train.releasing import Released, release
     from dryfit.train.training_mistakes import TrainingMistakeWarning
     from dryfit.train.transformers_callback import TransformersMemoryCallback
-    from dryfit.train.two_pass import two_pass
+    from dryfit.train.two_passes import two_pass
     from dryfit.train.warning_classes import AccumulationWarning, BatchNormWarning
     from dryfit.train.window import Window
 
@@ -89,7 +89,7 @@ _HOMES = {
     "peak_memory": "peaks",
     "release": "releasing",
     "to_device": "devices",
-    "two_pass": "two_pass",
+    "two_pass": "two_passes",
 }
 
 
