@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing
 from tests.train import ranks
+from tests.train.processes import run_on_ranks
 
 EQUAL = 1e-6
-ROOT = Path(__file__).parents[2]
 Found = list[dict[str, dict[str, Any]]]
 
 
 def run(world: int, folder: Path, *names: str) -> Found:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)  # the processes import `tests.train.ranks` by its name
-        torch.multiprocessing.spawn(ranks.start, (world, str(folder), names), nprocs=world)
+    run_on_ranks(world, ranks.start, world, str(folder), names)
     return [torch.load(folder / f"rank{rank}") for rank in range(world)]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing
 from tests.train import checkpointing_ranks
+from tests.train.processes import run_on_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -215,9 +215,7 @@ def test_lora_on_frozen_weights_is_verified() -> None:
 
 
 def test_in_ddp_and_fsdp2_on_two_ranks(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[2])
-        torch.multiprocessing.spawn(checkpointing_ranks.start, (2, str(tmp_path)), nprocs=2)
+    run_on_ranks(2, checkpointing_ranks.start, 2, str(tmp_path))
     for rank in range(2):
         found = torch.load(tmp_path / f"rank{rank}")
         assert found["DDP, blocks"] == ("module.1", "module.2", "module.3")

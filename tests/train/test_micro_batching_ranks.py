@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing
 from tests.train import micro_batching_ranks
+from tests.train.processes import run_on_ranks
 
 EQUAL = 1e-6
-ROOT = Path(__file__).parents[2]
 Found = list[dict[str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("two")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)  # the processes import `tests.train` by its name
-        torch.multiprocessing.spawn(micro_batching_ranks.start, (2, str(folder)), nprocs=2)
+    run_on_ranks(2, micro_batching_ranks.start, 2, str(folder))
     return [torch.load(folder / f"rank{rank}") for rank in range(2)]
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.multiprocessing
 from tests.train import two_pass_ranks
+from tests.train.processes import run_on_ranks
 from tests.train.two_pass_ranks import Encoder, encoder, gradients_of, info_nce, pairs_of
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout, normalize
@@ -320,9 +320,7 @@ def test_a_scaler_scales_the_gradients_and_not_the_loss() -> None:
 
 
 def test_negatives_of_both_ranks_equal_one_batch(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[2])
-        torch.multiprocessing.spawn(two_pass_ranks.start, (2, str(tmp_path)), nprocs=2)
+    run_on_ranks(2, two_pass_ranks.start, 2, str(tmp_path))
     model = encoder()
     loss = info_nce(model(*(torch.cat([pairs_of(rank)[kind] for rank in range(2)]) for kind in ("image", "text"))))
     loss.backward()
