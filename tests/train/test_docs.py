@@ -80,3 +80,24 @@ def test_the_page_s_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Equal to rounding: 2 micro-batches give the whole batch's gradient" in printed
     assert "3 Block" in printed
     assert "no CUDA or XPU device is in use" in printed
+
+
+def test_the_readme_s_loops_before_and_after_train_alike() -> None:
+    readme = (ROOT / "README.md").read_text()
+    section = readme.partition("\n## In your own loop\n")[2].partition("\n## ")[0]
+    before, after = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert after.count("# new") == 3
+    torch.manual_seed(0)
+    data, start = torch.randn(32, 5), torch.randn(3, 5)
+    trained = []
+    for loop, rows in ((before, 16), (after, 4)):
+        model = nn.Linear(5, 3)
+        model.load_state_dict({"weight": start, "bias": torch.zeros(3)})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = torch.utils.data.DataLoader(data, batch_size=rows)
+        exec(
+            loop, {"model": model, "optimizer": optimizer, "loader": loader, "loss_of": lambda out: out.square().mean()}
+        )
+        trained.append(model.weight.detach())
+    assert not torch.equal(trained[0], start)
+    torch.testing.assert_close(trained[1], trained[0], rtol=1e-6, atol=1e-6)
