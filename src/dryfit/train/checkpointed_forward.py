@@ -1,0 +1,151 @@
+"""The forward of one block that is checkpointed, in place of the block's own."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from dryfit.errors import UsageError
+from dryfit.train.changed_buffers import ChangedBuffers
+
+Keep = Literal["matmuls", "attention"]
+
+# What takes long to compute, among the operators a block runs; of torch 2.4 to 2.14.
+_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)
+KEPT: dict[Keep, tuple[str, ...]] = {
+    "attention": _ATTENTION,
+    "matmuls": ("mm", "addmm", "bmm", "convolution", *_ATTENTION),
+}
+
+# Names by which blocks are given a KV cache.
+_CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "kv_cache")
+
+
+class CheckpointedForward:
+    """Set as a block's `forward`: computes it under `torch.utils.checkpoint` in training, and plainly otherwise.
+
+    It refers to its block weakly, so that `del model` frees a model without waiting for the garbage collector.
+    """
+
+    def __init__(self, block: nn.Module, name: str, keep: Keep | None) -> None:
+        self.name = name
+        self._is_on = True
+        self._keep = keep
+        self._own_forward: Callable[..., Any] | None = vars(block).get("forward")
+        self._block = weakref.ref(block)
+        self._changing: set[str] | None = None
+
+    def undo(self, block: nn.Module) -> None:
+        """Give the block the forward back that it had; checkpoint nothing where another one is put around this one."""
+        self._is_on = False
+        if vars(block).get("forward") is not self:
+            return
+        if self._own_forward is None:
+            del block.forward
+        else:
+            block.forward = self._own_forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        block = self._block()
+        assert block is not None
+        # the class's is looked up each time, as FSDP2 changes the class
+        forward = functools.partial(type(block).forward, block) if self._own_forward is None else self._own_forward
+        if not (self._is_on and block.training and torch.is_grad_enabled()):
+            return forward(*args, **kwargs)
+        _require_once(block, self.name)
+        _require_no_cache(args, kwargs, self.name)
+        if torch.compiler.is_compiling():  # a compiled graph changes each buffer once
+            selective: dict[str, Any] = {} if self._keep is None else {"context_fn": _SELECTIVE[self._keep]}
+            return checkpoint(forward, *args, use_reentrant=False, **selective, **kwargs)
+        changes = ChangedBuffers(block, self._changing)
+        output = self._checkpoint(forward, changes, args, kwargs)
+        self._changing = (self._changing or set()) | changes.note()
+        return output
+
+    def _checkpoint(
+        self, forward: Callable[..., Any], changes: ChangedBuffers, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # checkpoint looks for devices, whose random number generators it keeps, in positional arguments alone
+        names, count = tuple(kwargs), len(args)
+
+        def compute(*given: Any) -> Any:
+            return forward(*given[:count], **dict(zip(names, given[count:], strict=True)))
+
+        def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+            if self._keep is None:
+                return nullcontext(), changes
+            first, again = _SELECTIVE[self._keep]()
+            return first, _Recomputation(changes, again)
+
+        return checkpoint(compute, *args, *kwargs.values(), use_reentrant=False, context_fn=contexts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_block": self._block()}  # copied and pickled with its block
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "_block": weakref.ref(state["_block"])})
+
+
+class _Recomputation:
+    """Two contexts as one that, unlike a generator's, can be entered again for a second backward."""
+
+    def __init__(self, *contexts: AbstractContextManager[Any]) -> None:
+        self._contexts = contexts
+        self._entered = ExitStack()
+
+    def __enter__(self) -> None:
+        self._entered = ExitStack()
+        for context in self._contexts:
+            self._entered.enter_context(context)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._entered.__exit__(kind, error, at)
+
+
+def _keep_matmuls() -> Any:
+    return create_selective_checkpoint_contexts(_operators("matmuls"))  # type: ignore[no-untyped-call]
+
+
+def _keep_attention() -> Any:
+    return create_selective_checkpoint_contexts(_operators("attention"))  # type: ignore[no-untyped-call]
+
+
+def _operators(keep: Keep) -> list[Any]:
+    aten = torch.ops.aten
+    return [getattr(aten, name).default for name in KEPT[keep] if hasattr(aten, name)]
+
+
+# Plain functions, which torch.compile takes as contexts.
+_SELECTIVE: dict[Keep, Callable[[], Any]] = {"matmuls": _keep_matmuls, "attention": _keep_attention}
+
+
+def _require_once(block: nn.Module, name: str) -> None:
+    if getattr(block, "gradient_checkpointing", False):
+        raise UsageError(
+            f"Block {name} was checkpointed a second time, by gradient_checkpointing_enable() or a Trainer's "
+            f"gradient_checkpointing=True, so each backward would compute it twice more. Leave one of the two out."
+        )
+
+
+def _require_no_cache(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+    for given in (*args, *kwargs.values()):
+        is_cache = hasattr(given, "update") and hasattr(given, "get_seq_length")
+        if is_cache or (isinstance(given, dict) and any(given is kwargs.get(key) for key in _CACHES)):
+            raise UsageError(
+                f"Block {name} was given a KV cache in training, a {type(given).__name__}. Recomputation in the "
+                f"backward pass would write into it a second time. Do not pass a cache to a model that is trained with "
+                f"checkpointing; prefix tuning needs one, and cannot be checkpointed."
+            )
