@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import dryfit
 from dryfit.rehearse.warm import WarmRehearsals, warm_rehearsals
 from dryfit.search.planned import Plan, Tried
 from dryfit.search.trial import FITS, TOO_BIG, trial_of
+from dryfit.units import MIB, format_bytes
 
 ENTRY = str(Path(__file__).parent / "programs" / "entry.py")
 _WITHOUT_LIMIT_BYTES = 2 * 2**40
@@ -46,38 +48,47 @@ class Case:
     def by_hand(self, measures: Sequence[str]) -> list[str]:
         """The words of the program with these written into it; the batch is that of a whole step."""
         words = [word.replace("{batch}", str(self.batch)) for word in self.words]
-        named = ",".join(each for each in measures if each not in _BY_HAND_IN_THE_SHELL)
+        named = ",".join(each.removesuffix(":placed") for each in measures if each not in _BY_HAND_IN_THE_SHELL)
         return [*words, "--by-hand", named] if named else words
 
     def plan(self, **options: Any) -> Plan:
         return dryfit.plan(self.words, gpu=self.gpu, batch=self.batch, **options)
 
 
+_TABLE_HEAD = """\
+| program | card | as it is | the answer | needs | FLOPs | over the bus | rows |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+# By name; "as written" are those without a placeholder for the batch, which cannot be made smaller then.
 CASES = {
-    each.name: each
+    f"{each.name}{'' if each.batch is not None else '_as_written'}": each
     for each in (
         Case(name="gpt2_xl", gpu="rtx-3090", batch=4),
         Case(name="llama_7b_lora", gpu="rtx-4080", batch=4),
         Case(name="vit_l", gpu="rtx-3090", batch=64),
         Case(name="optimizer_bound", gpu="rtx-3080-10gb", batch=32),
+        Case(name="optimizer_bound", gpu="rtx-3080-10gb"),
         Case(name="vocabulary_bound", gpu="rtx-3090", batch=24),
+        Case(name="vocabulary_bound", gpu="rtx-3090"),
         Case(name="unet", gpu="rtx-4080", batch=4),
     )
 }
 
 
-def differences(case: Case, plan: Plan, *, jobs: int = 2) -> Iterator[str]:
+def differences(case: Case, plan: Plan, rehearse: WarmRehearsals, *, jobs: int = 2) -> Iterator[str]:
     """What a plan says otherwise than the programs written by hand, or than the order of prices."""
     rows = [each for each in (plan.as_it_is, *plan.tried) if _names(each).isdisjoint(_ELSEWHERE)]
-    with (
-        warm_rehearsals(case.by_hand(()), gpu=case.gpu, quiet=True, figures_only=True) as rehearse,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
+    with ThreadPoolExecutor(jobs) as pool:
         for variables, alike in _by_variables(rows):
             with mock.patch.dict(os.environ, variables):
                 for found in pool.map(lambda row: list(_of_row(case, plan, row, rehearse)), alike):
                     yield from found
     yield from _of_order(plan)
+
+
+def by_hand() -> AbstractContextManager[WarmRehearsals]:
+    """Rehearsals of the programs written by hand."""
+    return warm_rehearsals([ENTRY], quiet=True, figures_only=True)
 
 
 def _by_variables(rows: Sequence[Tried]) -> Iterator[tuple[dict[str, str], list[Tried]]]:
@@ -93,7 +104,7 @@ def _of_row(case: Case, plan: Plan, row: Tried, rehearse: WarmRehearsals) -> Ite
     words = case.by_hand(row.measures)
     # What fits has the figures of the card, what does not those without a limit.
     limit = {"reserve_bytes": plan.reserve_bytes} if row.kind == FITS else {"memory_bytes": _WITHOUT_LIMIT_BYTES}
-    result = rehearse(words, **limit)
+    result = rehearse(words, gpu=case.gpu, **limit)
     trial = trial_of(0, result)
     if trial.kind != FITS:
         yield f"{what}: by hand it is {trial.kind}: {trial.sentence}"
@@ -104,7 +115,7 @@ def _of_row(case: Case, plan: Plan, row: Tried, rehearse: WarmRehearsals) -> Ite
         yield from _difference(f"{what}: {phase}", row.phase_peaks.get(phase, 0), result.phase_peaks.get(phase, 0))
     if row.price is None:
         return
-    facts = rehearse(words, memory_bytes=_WITHOUT_LIMIT_BYTES, facts=True).facts
+    facts = rehearse(words, gpu=case.gpu, memory_bytes=_WITHOUT_LIMIT_BYTES, facts=True).facts
     if facts is None or facts.failure:
         yield f"{what}: what it is like by hand was not found out: {facts.failure if facts else 'it did not get there'}"
         return
@@ -125,7 +136,8 @@ def _of_order(plan: Plan) -> Iterator[str]:
         yield f"the rows that fit are not in the order of their price: {orders}"
     if plan.cheapest and priced and priced[0].measures != plan.cheapest:
         yield f"the answer is {plan.cheapest}, and the first row {priced[0].measures}"
-    if [each.kind for each in plan.tried] != sorted((each.kind for each in plan.tried), key=[FITS, TOO_BIG].index):
+    does_not = [each.kind != FITS for each in plan.tried]
+    if does_not != sorted(does_not):
         yield "a row that does not fit comes before one that does"
 
 
@@ -133,17 +145,38 @@ def _names(row: Tried) -> set[str]:
     return {word.partition(":")[0] for word in row.measures}
 
 
+def table_row(case: Case, plan: Plan) -> str:
+    """What a plan answered, as a row of the table in docs/plan.md."""
+    words = f"{case.name}{f', batch {case.batch}' if case.batch is not None else ''}"
+    found = plan.of(plan.cheapest)
+    sizes = [format_bytes(plan.as_it_is.peak_total_bytes), "", "", ""]
+    answer = "nothing fits"
+    if found is not None and found.price is not None:
+        answer = " + ".join(found.measures) or "fits as it is"
+        bus_bytes = found.price.extra_host_bytes
+        sizes[1:] = [format_bytes(found.peak_total_bytes), f"{found.price.extra_percent:+.1f} %"]
+        sizes.append(f"+{format_bytes(bus_bytes)}" if bus_bytes >= MIB else "")
+    return f"| {words} | {case.gpu} | {sizes[0]} | {answer} | {' | '.join(sizes[1:])} | {len(plan.tried) + 1} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.plans.check", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)} (default: all)")
     parser.add_argument("--keep", default="accuracy", help="as of dryfit plan")
     parser.add_argument("--plan", metavar="FILE", help="a saved plan of the one program, in place of a new one")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/plan.md, and compare nothing")
     given = parser.parse_args()
+    if given.table:
+        print(_TABLE_HEAD)
     found_any = False
     for name in given.names or CASES:
         case = CASES[name]
         plan = Plan.load(given.plan) if given.plan else case.plan(keep=given.keep, progress=sys.stderr)
-        found = list(differences(case, plan))
+        if given.table:
+            print(table_row(case, plan), flush=True)
+            continue
+        with by_hand() as rehearse:
+            found = list(differences(case, plan, rehearse))
         print(f"{name}: {len(plan.tried) + 1} rows, {len(found)} differences", flush=True)
         for line in found:
             print(f"  {line}", flush=True)

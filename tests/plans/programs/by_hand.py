@@ -29,9 +29,7 @@ def arguments(**defaults):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--by-hand", default="")
     given = parser.parse_args(namespace=Arguments())
-    given.measures = dict(
-        each.split(":")[:2] if ":" in each else (each, "") for each in given.by_hand.split(",") if each
-    )
+    given.measures = {name: option for name, _, option in (each.partition(":") for each in given.by_hand.split(","))}
     return given
 
 
@@ -40,9 +38,8 @@ def train(given, model, loss_of, inputs, blocks=(), kind=torch.optim.AdamW):
     checkpoint_blocks(given, model, blocks)
     optimizer = make_optimizer(given, model, kind)
     if given.has("micro-batch"):
-        train_in_micro_batches(
-            given, loss_of, inputs, optimizer, int(given.measures["micro-batch"].removesuffix(":placed"))
-        )
+        count = int(given.measures["micro-batch"].removesuffix(":placed"))
+        train_in_micro_batches(given, loss_of, inputs, optimizer, count)
         return
     for _ in range(500):
         optimizer.zero_grad()
