@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dryfit.measures import settings
 from dryfit.measures.facts import Facts
+from dryfit.measures.instead import instead
 from dryfit.measures.measure import Measure, changes_precision
 from dryfit.measures.moments import Moments
 
@@ -69,6 +71,12 @@ def _switch_on(moments: Moments, _: str) -> None:
             given["precision"] = "bf16-mixed"
             moments.acts()
 
+    def leave_before_backward(real: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        # Before it makes the gradient of the loss: what autocast keeps of small weights is gone by then.
+        moments.guard(leave)()
+        real(*args, **kwargs)
+
+    instead(torch.autograd, "backward", leave_before_backward)
     moments.when_model_is_called(enter)
     moments.when_model_returned(leave_evaluation)
     moments.when_backward_begins(leave)
