@@ -28,8 +28,8 @@ from dryfit.units import MIB, format_bytes
 ENTRY = str(Path(__file__).parent / "programs" / "entry.py")
 _WITHOUT_LIMIT_BYTES = 2 * 2**40
 _BY_HAND_IN_THE_SHELL = {"expandable-segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
-# Several cards are a matter of torchrun as well; `tests/measures/test_fsdp.py` compares it with a program by hand.
-_ELSEWHERE = ("fsdp",)
+# Not written into these programs; tests of `tests/measures` compare them with programs by hand.
+_ELSEWHERE = ("fsdp", "lora", "qlora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _of_row(case: Case, plan: Plan, row: Tried, rehearse: WarmRehearsals) -> Ite
         yield from _difference(f"{what}: {figure}", getattr(row, figure), getattr(result, figure))
     for phase in {**row.phase_peaks, **result.phase_peaks}:
         yield from _difference(f"{what}: {phase}", row.phase_peaks.get(phase, 0), result.phase_peaks.get(phase, 0))
-    if row.price is None:
+    if row.price is None or not row.price.is_counted:
         return
     facts = rehearse(words, gpu=case.gpu, memory_bytes=_WITHOUT_LIMIT_BYTES, facts=True).facts
     if facts is None or facts.failure:

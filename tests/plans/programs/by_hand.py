@@ -35,6 +35,8 @@ def arguments(**defaults):
 
 def train(given, model, loss_of, inputs, blocks=(), kind=torch.optim.AdamW):
     """Train a model: `inputs(size)` makes a batch, `blocks` are those that are repeated in it."""
+    if given.has("freeze-blocks"):
+        freeze_first_half(model, list(blocks))
     checkpoint_blocks(given, model, blocks)
     optimizer = make_optimizer(given, model, kind)
     if given.has("micro-batch"):
@@ -101,6 +103,17 @@ def checkpoint_blocks(given, model, blocks):
         return
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, **settings)
+
+
+# --- what is trained ----------------------------------------------------------------------------------------------
+
+
+def freeze_first_half(model, blocks):
+    first_trained = next(blocks[len(blocks) // 2].parameters())
+    for parameter in model.parameters():  # embeddings come first, then the blocks
+        if parameter is first_trained:
+            break
+        parameter.requires_grad_(False)
 
 
 # --- optimizers ---------------------------------------------------------------------------------------------------
