@@ -26,9 +26,7 @@ def command_line(words: list[str]) -> list[str]:
         UsageError: nothing to run, no such file, a folder, or no such command.
     """
     if not words:
-        raise UsageError(
-            "There is no program to run; write one after the options: dryfit run train.py --lr 3e-4"
-        )
+        raise UsageError("There is no program to run; write one after the options: dryfit run train.py --lr 3e-4")
     current_folder()
     if any("\0" in word for word in words):
         raise UsageError("An argument of a program cannot hold a NUL character.")
