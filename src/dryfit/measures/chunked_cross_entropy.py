@@ -49,7 +49,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 
-def loss_of_chunk(hidden, weight, targets):  # and the bias, where the head has one
+def loss_of_chunk(hidden, weight, targets):
     return F.cross_entropy(F.linear(hidden, weight).float(), targets, reduction="sum")
 
 
@@ -64,6 +64,7 @@ _OF_MODEL = """
 
 hidden = model(batch)  # which returns what it gave its head before
 loss = chunked_cross_entropy(hidden, model.head.weight, targets)
+# where the head has a bias, F.linear takes it too
 """
 
 _OF_TRANSFORMERS = """
