@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 
-def loss_of_chunk(hidden, weight, targets):  # and the bias, where the head has one
+def loss_of_chunk(hidden, weight, targets):
     return F.cross_entropy(F.linear(hidden, weight).float(), targets, reduction="sum")
 
 
