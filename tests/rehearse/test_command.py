@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dryfit.errors import UsageError
+from dryfit.rehearse.child import folders_of_files
 from dryfit.rehearse.command import command_line, devices_of
 
 
@@ -70,3 +71,8 @@ def test_a_folder_without_a_main_is_said(tmp_path: Path) -> None:
 )
 def test_a_launcher_of_several_processes_needs_as_many_cards(words: list[str], devices: int) -> None:
     assert devices_of(words) == devices
+
+
+def test_a_word_longer_than_a_name_can_be_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    assert folders_of_files(["python", str(tmp_path / "train.py"), "x" * 5000]) == [str(tmp_path)]
