@@ -201,14 +201,8 @@ def own_kernel_caches(variables: dict[str, str]) -> Path:
 
 def folders_of_files(command: Sequence[str]) -> list[str]:
     """The folders of the words of a command that are files, such as the script: they are protected too."""
-    return [str(Path(word).resolve().parent) for word in command[1:] if _is_file(word)]
-
-
-def _is_file(word: str) -> bool:
-    try:
-        return Path(word).is_file()
-    except OSError:  # a word longer than a name can be
-        return False
+    files = (word for word in command[1:] if os.path.isfile(word))  # noqa: PTH113 - false for a word that no path can be
+    return [str(Path(file).resolve().parent) for file in files]
 
 
 def _without_faults(processes: list[list[Event]]) -> list[list[Event]]:
