@@ -1,4 +1,4 @@
-"""Values that outlive a process, as JSON: read back by their fields' types, whatever has happened to the file."""
+"""Values that outlive a process, as JSON: written whole, and read back by their fields' types."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from typing import TypeVar
 
 from dryfit.errors import UsageError
 from dryfit.plain import from_plain
+from dryfit.whole_files import whole_file
 
 _Value = TypeVar("_Value")
+
+
+def write_saved(text: str, path: str | Path, *, what: str) -> None:
+    """Write a value's JSON; `what` names it, as in "result".
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    with whole_file(path, what) as file:
+        file.write(f"{text}\n".encode())
 
 
 def read_saved(kind: type[_Value], path: str | Path, *, what: str, newest: int) -> _Value:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dryfit.search import fit as fit_module
+from dryfit.search import starting
 from dryfit.search.found import Fit
 
 from .simulated import Simulated
@@ -31,7 +32,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     (tmp_path / "train.py").write_text("print('simulated')\n")
 
     def run(simulated: Simulated, words: str = "train.py --batch {batch}", **options: Any) -> Fit:
-        monkeypatch.setattr(fit_module, "warm_rehearsals", simulated)
+        monkeypatch.setattr(starting, "warm_rehearsals", simulated)
         return fit_module.fit(words.split(), **{"jobs": 2, "gpu": "rtx-3090", **options})
 
     return run

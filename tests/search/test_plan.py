@@ -19,7 +19,7 @@ from dryfit.measures.facts import Facts, ModelFacts, OptimizerFacts
 from dryfit.measures.measure import METHOD, PRECISION, Measure
 from dryfit.measures.micro_batch import MEASURES as MICRO_BATCH
 from dryfit.rehearse.result import Ending
-from dryfit.search import choosing
+from dryfit.search import choosing, starting
 from dryfit.search import plan as plan_module
 from dryfit.search.planned import Plan, is_more_than_needed
 
@@ -48,7 +48,7 @@ def make_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MakePlan:
         for module in (catalogue, choosing):
             monkeypatch.setattr(module, "all_measures", lambda: tuple(measures))
         simulated = program.simulated if isinstance(program, Program) else program
-        monkeypatch.setattr(plan_module, "warm_rehearsals", simulated)
+        monkeypatch.setattr(starting, "warm_rehearsals", simulated)
         return plan_module.plan(words.split(), **{"gpu": "rtx-3090", "jobs": 2, **options})
 
     return run

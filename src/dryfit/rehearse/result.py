@@ -14,8 +14,7 @@ from dryfit.errors import DryfitError, UsageError
 from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
-from dryfit.saved import read_saved
-from dryfit.whole_files import whole_file
+from dryfit.saved import read_saved, write_saved
 
 SCHEMA_VERSION = 1
 
@@ -156,9 +155,7 @@ class Result:
         Raises:
             UsageError: the file cannot be written.
         """
-        text = f"{self.to_json()}\n"
-        with whole_file(path, "result") as file:
-            file.write(text.encode("utf-8"))
+        write_saved(self.to_json(), path, what="result")
 
     def _repr_html_(self) -> str:
         """The result in a notebook: the verdict, and who owns the peak."""

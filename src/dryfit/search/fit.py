@@ -12,15 +12,12 @@ import dryfit
 from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
 from dryfit.rehearse.callables import Program, as_called, as_words
-from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
-from dryfit.rehearse.warm import warm_rehearsals
+from dryfit.rehearse.limits import DEFAULT_SECONDS
 from dryfit.search.answering import answers_of_row
-from dryfit.search.cache import cache_folder
 from dryfit.search.found import Fit
-from dryfit.search.progress import SearchProgress
 from dryfit.search.rehearsing import Rehearsals, all_at_once
+from dryfit.search.starting import check_jobs, check_reserve, started
 from dryfit.search.words import Vary, sweep_of
-from dryfit.units import format_bytes
 from dryfit.virtual_card import installed_torch
 
 
@@ -65,33 +62,25 @@ def fit(
         sweep = sweep_of(words, values)
         cards = _cards(gpu, reserve_bytes)
         _check(effective, gpus, jobs)
-        jobs = jobs or os.cpu_count() or 1
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
             "skip_weights": skip_weights,
             "exact_weights": exact_weights,
         }
-        host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
         torch = installed_torch()
-        with (
-            warm_rehearsals(
-                sweep.command(sweep.rows[0], sweep.values[0]),
-                seconds=seconds,
-                host_memory_bytes=host_memory_bytes,
-                quiet=True,
-                figures_only=True,
-                **options,
-            ) as rehearse_one,
-            Rehearsals(
-                sweep=sweep,
-                rehearse=rehearse_one,
-                about=options | {"torch": [torch.version, str(torch.folder)]},
-                jobs=jobs,
-                folder=cache_folder() if cache and not callable(program) else None,
-                progress=SearchProgress(progress),
-            ) as rehearsals,
-        ):
+        with started(
+            Rehearsals,
+            sweep.command(sweep.rows[0], sweep.values[0]),
+            options=options,
+            torch=torch,
+            seconds=seconds,
+            host_memory_bytes=host_memory_bytes,
+            jobs=jobs,
+            cache=cache and not callable(program),
+            progress=progress,
+            sweep=sweep,
+        ) as rehearsals:
             split = None if effective is None else (effective, gpus)
             searches = [
                 functools.partial(answers_of_row, rehearsals, row, cards, reserve_bytes, split) for row in sweep.rows
@@ -121,11 +110,7 @@ def _cards(gpu: str | Sequence[str] | None, reserve_bytes: int) -> list[tuple[st
     for _, card in cards.values():
         if card.key == "unlimited":
             raise UsageError("On the unlimited card everything fits; name the card to be filled: --gpu l4")
-        if not 0 <= reserve_bytes < card.usable_bytes:
-            raise UsageError(
-                f"--reserve {format_bytes(reserve_bytes)} leaves nothing of {card.name}, which has "
-                f"{format_bytes(card.usable_bytes)} for a program; reserve less."
-            )
+        check_reserve(card, reserve_bytes)
     return list(cards.values())
 
 
@@ -138,5 +123,4 @@ def _check(effective: int | None, gpus: int, jobs: int | None) -> None:
         raise UsageError(
             f"--effective {effective} cannot be split over {gpus} card{'s' if gpus > 1 else ''}: each needs at least 1."
         )
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs} would rehearse nothing; it has to be 1 or more.")
+    check_jobs(jobs)

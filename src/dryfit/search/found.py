@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EXIT_USAGE
-from dryfit.saved import read_saved
+from dryfit.saved import read_saved, write_saved
 from dryfit.search.effective import EffectiveBatch
 from dryfit.search.law import Law
 from dryfit.search.trial import STOPPED, TOO_BIG, Trial
-from dryfit.whole_files import whole_file
 
 SCHEMA_VERSION = 1
 
@@ -119,8 +118,7 @@ class Fit:
         Raises:
             UsageError: the file cannot be written.
         """
-        with whole_file(path, "search") as file:
-            file.write(f"{self.to_json()}\n".encode())
+        write_saved(self.to_json(), path, what="search")
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:

@@ -12,18 +12,15 @@ import dryfit
 from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
 from dryfit.rehearse.callables import Program, as_called, as_words
-from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
-from dryfit.rehearse.warm import warm_rehearsals
-from dryfit.search.cache import cache_folder
+from dryfit.rehearse.limits import DEFAULT_SECONDS
 from dryfit.search.choosing import Wishes, to_write
 from dryfit.search.planned import Extent, Plan, Tried
 from dryfit.search.planning import Findings, find_out
-from dryfit.search.progress import SearchProgress
 from dryfit.search.question import Question, tried_of
 from dryfit.search.rehearsing import Runner
+from dryfit.search.starting import check_jobs, check_reserve, started
 from dryfit.search.trial import FITS
 from dryfit.search.words import USUAL, Sweep, placeholders_of
-from dryfit.units import format_bytes
 from dryfit.virtual_card import installed_torch
 
 # Combinations to rehearse, unless told otherwise: a minute or so, where one takes a few seconds.
@@ -73,32 +70,24 @@ def plan(
         wishes = Wishes(keep=keep, only=_names(only), also=_names(also), without=_names(without), batch=batch)
         wishes.check()
         _check(most, jobs)
-        jobs = jobs or os.cpu_count() or 1
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
             "skip_weights": skip_weights,
             "exact_weights": exact_weights,
         }
-        host_memory_bytes = limits_of(seconds, host_memory_bytes).host_memory_bytes // jobs
         torch = installed_torch()
-        with (
-            warm_rehearsals(
-                sweep.command({}, sweep.values[0]) if sweep is not None else words,
-                seconds=seconds,
-                host_memory_bytes=host_memory_bytes,
-                quiet=True,
-                figures_only=True,
-                **options,
-            ) as rehearse_one,
-            Runner(
-                rehearse=rehearse_one,
-                about=options | {"torch": [torch.version, str(torch.folder)]},
-                jobs=jobs,
-                folder=cache_folder() if cache and not callable(program) else None,
-                progress=SearchProgress(progress),
-            ) as runner,
-        ):
+        with started(
+            Runner,
+            sweep.command({}, sweep.values[0]) if sweep is not None else words,
+            options=options,
+            torch=torch,
+            seconds=seconds,
+            host_memory_bytes=host_memory_bytes,
+            jobs=jobs,
+            cache=cache and not callable(program),
+            progress=progress,
+        ) as runner:
             question = Question(
                 runner=runner, words=tuple(words), sweep=sweep, gpu=name, card=card, reserve_bytes=reserve_bytes
             )
@@ -196,16 +185,11 @@ def _card(gpu: str | None, reserve_bytes: int) -> tuple[str, Card]:
     card = find_card(name)
     if card.key == "unlimited":
         raise UsageError("On the unlimited card everything fits; name the card that the program is to fit on: --gpu l4")
-    if not 0 <= reserve_bytes < card.usable_bytes:
-        raise UsageError(
-            f"--reserve {format_bytes(reserve_bytes)} leaves nothing of {card.name}, which has "
-            f"{format_bytes(card.usable_bytes)} for a program; reserve less."
-        )
+    check_reserve(card, reserve_bytes)
     return (name if "=" in name else card.key), card
 
 
 def _check(most: int, jobs: int | None) -> None:
     if most < 0:
         raise UsageError(f"--most {most} is no number of combinations; it has to be 0 or more.")
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs} would rehearse nothing; it has to be 1 or more.")
+    check_jobs(jobs)

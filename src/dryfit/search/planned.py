@@ -12,10 +12,9 @@ from typing import Any, Protocol
 from dryfit.measures.price import Price
 from dryfit.plain import to_plain
 from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EXIT_USAGE
-from dryfit.saved import read_saved
+from dryfit.saved import read_saved, write_saved
 from dryfit.search.combinations import Order
 from dryfit.search.trial import FITS, STOPPED, TOO_BIG
-from dryfit.whole_files import whole_file
 
 SCHEMA_VERSION = 1
 
@@ -194,8 +193,7 @@ class Plan:
         Raises:
             UsageError: the file cannot be written.
         """
-        with whole_file(path, "plan") as file:
-            file.write(f"{self.to_json()}\n".encode())
+        write_saved(self.to_json(), path, what="plan")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
