@@ -8,8 +8,8 @@ rehearsed. --vary gives values to this and other placeholders; several cards may
 from __future__ import annotations
 
 import argparse
-import sys
 
+from dryfit.cli import searches
 from dryfit.cli.files import check_places
 from dryfit.cli.program import add_program, check_machine, program_of
 
@@ -38,77 +38,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--effective", metavar="N", type=int, help="a global batch to make of micro-batches that fit")
     add("--gpus", metavar="N", type=int, default=1, help="the GPUs that share it (default: 1)")
-    add = parser.add_argument_group("how far").add_argument
-    add(
-        "--steps", metavar="N|all", help="optimiser steps of each rehearsal; default: until the peak is steady, 3 to 20"
-    )
-    add("--seconds", metavar="S", type=float, default=600.0, help="time limit of each rehearsal (default: 600)")
-    add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
-    add("--jobs", metavar="N", type=int, help="rehearsals at a time (default: the number of CPUs)")
-    add("--no-cache", action="store_true", help="rehearse again what was rehearsed before")
-    add = parser.add_argument_group("the program").add_argument
-    add("--allow-network", action="store_true", help="let the program reach the network")
-    add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
-    add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
-    add = parser.add_argument_group("output").add_argument
-    add("--json", action="store_true", help="print the answer as JSON")
-    add("-o", "--output", metavar="FILE", help="save the answer as JSON")
+    searches.add_options(parser, answer="answer")
     add_program(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.errors import UsageError
-    from dryfit.units import parse_bytes
-
     check_machine()
+    from dryfit.report.fit import print_fit
     from dryfit.search.fit import fit  # what it imports is there on Linux only
 
     words = program_of(arguments)
     check_places({"-o": arguments.output}, read=words)
     found = fit(
         words,
-        gpu=_cards(arguments.gpu),
+        gpu=searches.cards_of(arguments.gpu),
         vary=_values(arguments.vary),
-        reserve_bytes=parse_bytes(arguments.reserve) if arguments.reserve else 0,
         effective=arguments.effective,
         gpus=arguments.gpus,
-        steps=arguments.steps,
-        seconds=arguments.seconds,
-        host_memory_bytes=parse_bytes(arguments.host_memory) if arguments.host_memory else None,
-        allow_network=arguments.allow_network,
-        skip_weights=arguments.skip_weights,
-        exact_weights=arguments.exact_weights,
-        jobs=arguments.jobs,
-        cache=not arguments.no_cache,
-        progress=sys.stderr,
+        **searches.settings_of(arguments),
     )
-    problem = None
-    try:
-        if arguments.output:
-            found.save(arguments.output)
-    except UsageError as error:
-        problem = error  # what was found is printed all the same
-    if arguments.json:
-        print(found.to_json())
-    else:
-        from dryfit.report.fit import print_fit
-
-        print_fit(found)
-    if problem is not None:
-        raise problem
-    return found.exit_code
-
-
-def _cards(given: list[str] | None) -> list[str] | None:
-    """The cards named, with commas between or an option for each; a card by hand has commas itself, and an option.
-
-    >>> _cards(["l4,t4", "sm=90,sms=132,memory=141GB"])
-    ['l4', 't4', 'sm=90,sms=132,memory=141GB']
-    """
-    if given is None:
-        return None
-    each = [[text] if "=" in text else text.split(",") for text in given]
-    return [name.strip() for names in each for name in names if name.strip()]
+    return searches.give(found, arguments, print_fit)
 
 
 def _values(given: list[str]) -> dict[str, str]:

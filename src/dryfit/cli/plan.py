@@ -8,8 +8,8 @@ effective batch are tried: dryfit plan --gpu rtx-3090 --batch 64 train.py --batc
 from __future__ import annotations
 
 import argparse
-import sys
 
+from dryfit.cli import searches
 from dryfit.cli.files import check_places
 from dryfit.cli.program import add_program, check_machine, program_of
 
@@ -35,29 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--also", metavar="MEASURE[,MEASURE ...]", default="", help="try these too, which take long to rehearse")
     add("--without", metavar="MEASURE[,MEASURE ...]", default="", help="leave these measures out")
     add("--most", metavar="N", type=int, help="combinations to rehearse (default: 24)")
-    add = parser.add_argument_group("how far").add_argument
-    add(
-        "--steps", metavar="N|all", help="optimiser steps of each rehearsal; default: until the peak is steady, 3 to 20"
-    )
-    add("--seconds", metavar="S", type=float, default=600.0, help="time limit of each rehearsal (default: 600)")
-    add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
-    add("--jobs", metavar="N", type=int, help="rehearsals at a time (default: the number of CPUs)")
-    add("--no-cache", action="store_true", help="rehearse again what was rehearsed before")
-    add = parser.add_argument_group("the program").add_argument
-    add("--allow-network", action="store_true", help="let the program reach the network")
-    add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
-    add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
-    add = parser.add_argument_group("output").add_argument
-    add("--json", action="store_true", help="print the plan as JSON")
-    add("-o", "--output", metavar="FILE", help="save the plan as JSON")
+    searches.add_options(parser, answer="plan")
     add_program(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dryfit.errors import UsageError
-    from dryfit.units import parse_bytes
-
     check_machine()
+    from dryfit.report.plan import print_plan
     from dryfit.search.plan import MOST_COMBINATIONS, plan  # what it imports is there on Linux only
 
     words = program_of(arguments)
@@ -70,44 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
         only=_names(arguments.only),
         also=_names(arguments.also),
         without=_names(arguments.without),
-        reserve_bytes=parse_bytes(arguments.reserve) if arguments.reserve else 0,
         most=MOST_COMBINATIONS if arguments.most is None else arguments.most,
-        steps=arguments.steps,
-        seconds=arguments.seconds,
-        host_memory_bytes=parse_bytes(arguments.host_memory) if arguments.host_memory else None,
-        allow_network=arguments.allow_network,
-        skip_weights=arguments.skip_weights,
-        exact_weights=arguments.exact_weights,
-        jobs=arguments.jobs,
-        cache=not arguments.no_cache,
-        progress=sys.stderr,
+        **searches.settings_of(arguments),
     )
-    problem = None
-    try:
-        if arguments.output:
-            found.save(arguments.output)
-    except UsageError as error:
-        problem = error  # what was found is printed all the same
-    if arguments.json:
-        print(found.to_json())
-    else:
-        from dryfit.report.plan import print_plan
-
-        print_plan(found)
-    if problem is not None:
-        raise problem
-    return found.exit_code
+    return searches.give(found, arguments, print_plan)
 
 
 def _card(given: list[str] | None) -> str | None:
-    """The one card that was named; a card by hand has commas itself.
+    """The one card that was named.
 
     Raises:
         UsageError: several were.
     """
     from dryfit.errors import UsageError
 
-    names = [name for text in given or [] for name in ([text] if "=" in text else text.split(","))]
+    names = searches.cards_of(given) or []
     if len(names) > 1:
         raise UsageError(f"A plan is for one card, and --gpu names {len(names)}: {', '.join(names)}. Name one of them.")
     return names[0] if names else None
