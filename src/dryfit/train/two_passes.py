@@ -14,7 +14,8 @@ from dryfit.errors import UsageError
 from dryfit.train.batch_norms import batch_norms_in_train_mode, name_layers
 from dryfit.train.changed_buffers import ChangedBuffers
 from dryfit.train.losses import require_loss
-from dryfit.train.outputs import flatten, join
+from dryfit.train.nested import tensors_in
+from dryfit.train.outputs import join
 from dryfit.train.random_states import RandomStates, read_random_states
 from dryfit.train.splitting import split
 from dryfit.train.synchronising import find_wrappers, synchronising
@@ -96,7 +97,7 @@ class _Tower:
         self._encode = encode
         self._randomness: list[RandomStates] = []
         self._changes: list[ChangedBuffers] = []
-        tensors = [*model.parameters(), *flatten(pieces[0])]
+        tensors = [*model.parameters(), *tensors_in(pieces[0])]
         self._cards = sorted({each.device.index for each in tensors if each.device.type == "cuda"})
 
     def encode_all(self) -> list[Any]:
@@ -125,7 +126,7 @@ class _Tower:
         if all(gradient is None for gradient in gradients):  # a number's gradient is in the last piece alone
             return True
         with self._randomness[at].replayed(), self._changes[at]:
-            tensors = flatten(self._encode(self.model, self._pieces[at]))
+            tensors = tensors_in(self._encode(self.model, self._pieces[at]))
         pairs = [
             (tensor, gradient)
             for tensor, gradient in zip(tensors, gradients, strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from dryfit.errors import UsageError
 from dryfit.train.batch_norms import name_layers
 from dryfit.train.kept_state import KeptState
 from dryfit.train.losses import require_loss
-from dryfit.virtual_card.settings import VARIABLE
+from dryfit.train.rehearsing import is_rehearsal
 
 # Differences relative to a tensor's largest element. Two plain passes differ where kernels add in no fixed order: some
 # times that much is rounding still, and so is what the dtype's sums round to. More than the most noise is no rounding.
@@ -50,7 +49,7 @@ class Verification:
                 model.train()  # in eval mode nothing would be checkpointed
             self._plain = self._run()
             self._noise = _largest(_differences(self._run(), self._plain))
-            if self._noise > _MOST_NOISE and not _is_rehearsal():
+            if self._noise > _MOST_NOISE and not is_rehearsal():
                 raise UsageError(
                     "The model cannot be verified: two passes without checkpointing, from the same state and random "
                     "numbers, differ from each other. loss_of or the model changes something of its own, or draws "
@@ -74,7 +73,7 @@ class Verification:
         """
         found = self._run()
         self._require_gradients(found, allow_unused=allow_unused)
-        if _is_rehearsal():
+        if is_rehearsal():
             return "Not verified: on a virtual card nothing is computed."
         counted = f"loss, {len(found.gradients)} gradients and {len(found.buffers)} buffers"
         if _bit_equal(found, self._plain):
@@ -121,7 +120,7 @@ class Verification:
             loss = require_loss(self._loss_of(self._model, self._batch), "the batch to verify with")
             loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach()
-        if not math.isfinite(float(loss)) and not _is_rehearsal():
+        if not math.isfinite(float(loss)) and not is_rehearsal():
             raise UsageError(f"The loss of the batch to verify with is {float(loss)}, so nothing can be compared.")
         gradients: Tensors = {}
         for name, parameter in self._model.named_parameters():
@@ -130,11 +129,6 @@ class Verification:
                 parameter.grad = None
         buffers = {name: _local(buffer.detach()).clone() for name, buffer in self._model.named_buffers()}
         return _Pass(loss=loss, gradients=gradients, buffers=buffers)
-
-
-def _is_rehearsal() -> bool:
-    """Whether numbers mean nothing; passes are made all the same, as their memory is part of the program's."""
-    return VARIABLE in os.environ
 
 
 def _bit_equal(one: _Pass, other: _Pass) -> bool:
