@@ -35,8 +35,19 @@ def test_unequal_tokens_on_two_ranks_equal_the_large_batch(two: Found, wrapped: 
         assert found[wrapped]["warnings"] == []
 
 
-def test_four_ranks_with_unequal_tokens_and_counts_equal_the_large_batch(tmp_path: Path) -> None:
-    for found in run(4, tmp_path, "DDP", "unequal counts"):
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return run(4, tmp_path_factory.mktemp("four"), "DDP", "unequal counts", *ranks.ON_FOUR_RANKS)
+
+
+def test_ranks_that_hold_parts_of_a_layer_are_no_ranks_with_batches_of_their_own(four: Found) -> None:
+    for found in four:
+        assert max(found["FSDP2, tensor parallel"]["off"]) <= EQUAL
+        assert found["FSDP2, tensor parallel"]["described"].startswith("3 micro-batches on 2 ranks make one")
+
+
+def test_four_ranks_with_unequal_tokens_and_counts_equal_the_large_batch(four: Found) -> None:
+    for found in four:
         for name in ("DDP", "unequal counts"):
             assert found[name]["sizes"] == [3, 2]
             assert max(found[name]["off"]) <= EQUAL

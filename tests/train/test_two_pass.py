@@ -386,6 +386,23 @@ def test_losses_that_give_a_model_no_gradient() -> None:
     )
 
 
+def test_another_number_of_outputs_in_the_second_pass() -> None:
+    def encode(model: nn.Module, piece: torch.Tensor) -> Any:
+        return [model(piece)] * (2 if torch.is_grad_enabled() else 1)
+
+    assert refused(tower(), lambda outputs: neighbours(outputs[0]), encode=encode) == (
+        "Sequential gave 2 tensors for micro-batch 1 of 3 in the second pass, and 1 in the first. encode has to give "
+        "the same for the same micro-batch and random numbers."
+    )
+
+
+def test_what_is_no_model() -> None:
+    assert refused(tower().forward) == (
+        "method is no torch.nn.Module. The call is two_pass(model, batch, loss_of, micro_batch=...), where model is a "
+        "module, or several in a list."
+    )
+
+
 def test_outputs_that_cannot_be_put_together() -> None:
     assert refused(tower(), encode=lambda model, piece: None) == (
         "Sequential gave 0 tensors for a micro-batch. It has to give one or more, as many for each: a tensor, or a "

@@ -36,7 +36,7 @@ def rows_of(batch: Any) -> int:
 
 
 def split(batch: Any, micro_batch: int) -> list[Any]:
-    """Cut a batch into micro-batches of so many rows; the last one may have fewer.
+    """Cut a batch into micro-batches of so many rows; the last one may have fewer, and a batch without any is one.
 
     >>> [piece[0].tolist() for piece in split((torch.arange(5), "a name"), 2)]
     [[0, 1], [2, 3], [4]]
@@ -45,7 +45,7 @@ def split(batch: Any, micro_batch: int) -> list[Any]:
     """
     return [
         change_tensors(batch, lambda tensor, at=at: tensor[at : at + micro_batch])  # type: ignore[misc]
-        for at in range(0, rows_of(batch), micro_batch)
+        for at in range(0, max(rows_of(batch), 1), micro_batch)
     ]
 
 

@@ -43,7 +43,7 @@ class Stepper:
                 raise UsageError(
                     f"{type(optimizer).__name__}.step() was called by hand inside the loop over windows, where "
                     f"window.step() is what steps. Take optimizer.step(), scaler.step() and optimizer.zero_grad() out "
-                    f"of the loop."
+                    f"of the loop. (If it was another loop's window.step(), the two loops share this optimizer.)"
                 )
             self._stepped.add(optimizer)
 
