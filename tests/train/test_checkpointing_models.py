@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,26 @@ def t5() -> nn.Module:
     return transformers.T5ForConditionalGeneration(config)
 
 
+def densenet() -> nn.Module:
+    models = pytest.importorskip("torchvision.models")
+    return models.DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=8, num_classes=10)
+
+
+def convnext() -> nn.Module:
+    timm = pytest.importorskip("timm")
+    return timm.create_model("convnext_atto", num_classes=10, drop_path_rate=0.2)
+
+
+def whisper() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.WhisperConfig(
+        d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64, num_mel_bins=8,
+        encoder_attention_heads=2, decoder_attention_heads=2, vocab_size=64, dropout=0.1, max_source_positions=20,
+        max_target_positions=20, pad_token_id=0, decoder_start_token_id=1,
+    )  # fmt: skip
+    return transformers.WhisperForConditionalGeneration(config)
+
+
 def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
     return model(**batch).loss if isinstance(batch, dict) else model(batch).square().mean()
 
@@ -100,6 +121,13 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
     "GPT-2": (gpt2, WORDS, "3 GPT2Block"),
     "Llama": (llama, WORDS, "3 LlamaDecoderLayer"),
     "T5": (t5, WORDS, "4 T5Block"),
+    "DenseNet": (densenet, torch.linspace(0, 1, 2 * 3 * 32 * 32).view(2, 3, 32, 32), "6 _DenseLayer"),
+    "ConvNeXt": (convnext, torch.linspace(0, 1, 2 * 3 * 32 * 32).view(2, 3, 32, 32), "12 ConvNeXtBlock"),
+    "Whisper": (
+        whisper,
+        {"input_features": torch.linspace(0, 1, 2 * 8 * 40).view(2, 8, 40), "labels": TOKENS},
+        "2 WhisperEncoderLayer and 2 WhisperDecoderLayer",
+    ),
 }
 
 
@@ -156,6 +184,8 @@ def test_a_cache_left_on_is_kept_and_written_twice_and_ours_is_off(make: Callabl
     with checkpoint_blocks(model):
         assert model(**WORDS).past_key_values is None
         assert model(**WORDS, use_cache=True).past_key_values is None
+        before_it = list(inspect.signature(type(model).forward).parameters)[2:].index("use_cache")
+        assert model(TOKENS, *[None] * before_it, True).past_key_values is None
         with torch.no_grad():
             assert model(**WORDS).past_key_values.get_seq_length() == 12
         assert model.eval()(**WORDS).past_key_values.get_seq_length() == 12
@@ -214,13 +244,14 @@ def test_lora_on_frozen_weights_is_verified() -> None:
 # Several ranks.
 
 
-def test_in_ddp_and_fsdp2_on_two_ranks(tmp_path: Path) -> None:
+def test_in_ddp_and_both_fsdp_on_two_ranks(tmp_path: Path) -> None:
     run_on_ranks(2, checkpointing_ranks.start, 2, str(tmp_path))
     for rank in range(2):
         found = torch.load(tmp_path / f"rank{rank}")
         assert found["DDP, blocks"] == ("module.1", "module.2", "module.3")
         assert found["FSDP2, blocks"] == ("1", "2", "3")
-        for name in ("DDP", "FSDP2"):
+        assert found["FSDP2, said"].startswith("3 Block keep their inputs alone ")
+        for name in ("DDP", "FSDP", "FSDP2"):
             assert found[f"{name}, before"] and found[f"{name}, after"] and found[f"{name}, undone"]
             assert "are bit-equal" in found[f"{name}, verified"]
 

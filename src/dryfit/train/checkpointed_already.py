@@ -29,7 +29,7 @@ def require_not_checkpointed(model: nn.Module) -> None:
 def _how(module: nn.Module) -> str:
     forward = vars(module).get("forward")
     if isinstance(forward, CheckpointedForward):
-        return "by checkpoint_blocks; call undo() on what that gave first"
+        return "by checkpoint_blocks, here or before it was copied; call undo() on what that gave first"
     if isinstance(forward, functools.partial) and forward.func is checkpoint:
         return "its forward was replaced by torch.utils.checkpoint; leave that out"
     if getattr(module, "gradient_checkpointing", False) is True:

@@ -14,6 +14,7 @@ from dryfit.errors import UsageError
 from dryfit.train.batch_norms import name_layers
 from dryfit.train.kept_state import KeptState
 from dryfit.train.losses import require_loss
+from dryfit.train.out_of_memory import is_out_of_memory
 from dryfit.train.rehearsing import is_rehearsal
 
 # Differences relative to a tensor's largest element. Two plain passes differ where kernels add in no fixed order: some
@@ -71,7 +72,7 @@ class Verification:
         Raises:
             UsageError: a trainable tensor gets no gradient, or loss, gradients or buffers differ by more than rounding.
         """
-        found = self._run()
+        found = self._run_again()
         self._require_gradients(found, allow_unused=allow_unused)
         if is_rehearsal():
             return "Not verified: on a virtual card nothing is computed."
@@ -81,7 +82,7 @@ class Verification:
         differences = _differences(found, self._plain)
         most = _largest(differences)
         dtypes = {gradient.dtype for gradient in found.gradients.values()}
-        if most <= max(_NOISE * self._noise, *(_rounding(dtype) for dtype in dtypes)):
+        if most <= max([_NOISE * self._noise, *map(_rounding, dtypes)]):
             return (
                 f"Verified on one batch: {counted} are equal to rounding with and without checkpointing; largest "
                 f"relative difference {most:.1e}, and {self._noise:.1e} between two passes without it."
@@ -94,8 +95,21 @@ class Verification:
             f"a buffer, or give blocks= without that block."
         )
 
+    def _run_again(self) -> _Pass:
+        try:
+            return self._run()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            first_line = str(error).partition("\n")[0]
+            raise UsageError(
+                f"The batch goes through without checkpointing, and with it fails: {first_line} A block computed again "
+                f"does something else than at first. Give blocks= without that block."
+            ) from error
+
     def _require_gradients(self, found: _Pass, *, allow_unused: bool) -> None:
-        trainable = [name for name, each in self._model.named_parameters() if each.requires_grad]
+        # of parameters that FSDP has on other ranks alone, this one has no elements, and no gradient
+        trainable = [name for name, each in self._model.named_parameters() if each.requires_grad and each.numel()]
         missing = [name for name in trainable if name not in found.gradients]
         lost = [name for name in missing if name in self._plain.gradients]
         how_many = f"{len(lost or missing)} of {len(trainable)} trainable tensors get no gradient"
