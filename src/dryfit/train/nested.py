@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,29 +39,25 @@ def tensors_with_places(value: Any, place: str = "") -> Iterator[tuple[str, torc
             yield from tensors_with_places(getattr(value, name), f"{place}.{name}")
 
 
-def changed(value: Any, change: Callable[[Any], Any], *, whole: Callable[[Any], bool] | None = None) -> Any:
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
     """The same value with `change` applied to all that is in it and holds nothing itself.
 
     >>> changed({"of": [torch.zeros(2), 3]}, lambda each: each * 2 if isinstance(each, int) else each)
     {'of': [tensor([0., 0.]), 6]}
-
-    What `whole(value)` is true of is changed as it is and not looked into, such as objects that move themselves.
     """
 
     def inside(each: Any) -> Any:
-        return changed(each, change, whole=whole)
+        return changed(each, change)
 
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, MutableMapping):
+    if isinstance(value, (dict, UserDict)):
         other = copy.copy(value)  # as what a BatchEncoding or a defaultdict knows besides is no argument of its class
         for name, each in value.items():
             other[name] = inside(each)
         return other
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # a plain dict, as a copy of the mapping may share with it what both hold
         return {name: inside(each) for name, each in value.items()}
-    if whole is not None and whole(value):
-        return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(inside, value))
     if isinstance(value, (list, tuple)):
