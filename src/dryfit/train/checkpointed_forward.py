@@ -16,8 +16,9 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from dryfit.errors import UsageError
 from dryfit.train.batch_norms import name_layers
 from dryfit.train.changed_buffers import ChangedBuffers
+from dryfit.train.nested import tensors_with_places
 from dryfit.train.random_states import read_random_states
-from dryfit.train.unchanged import Unchanged, tensors_in, with_own_containers
+from dryfit.train.unchanged import Unchanged, with_own_containers
 
 Keep = Literal["matmuls", "attention"]
 
@@ -73,7 +74,7 @@ class CheckpointedForward:
         if torch.compiler.is_compiling():  # a compiled graph changes each buffer once
             selective: dict[str, Any] = {} if self._keep is None else {"context_fn": _SELECTIVE[self._keep]}
             return checkpoint(forward, *args, use_reentrant=False, **selective, **kwargs)
-        inputs = Unchanged(tensors_in((*args, *kwargs.values()), "inputs"))
+        inputs = Unchanged(tensors_with_places((args, kwargs)))
         changes = ChangedBuffers(block, self._changing)
         output = self._checkpoint(block, forward, changes, args, kwargs)
         if inputs.changed():

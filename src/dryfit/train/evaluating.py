@@ -32,9 +32,9 @@ def evaluation(*models: nn.Module, inference: bool = True) -> Iterator[None]:
     """
     inference = inference and not find_wrappers(models).sharded
     modes = [(module, module.training) for model in models for module in model.modules()]
-    for model in models:
-        model.eval()
     try:
+        for model in models:
+            model.eval()
         with torch.inference_mode() if inference else torch.no_grad():
             yield
     finally:

@@ -84,6 +84,9 @@ class LightningMemoryCallback(_callback_class()):  # type: ignore[misc]
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         self.report.leave()
 
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.report.leave()
+
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         if trainer.is_global_zero:
             say(self.report, self._tell)

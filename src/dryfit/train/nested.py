@@ -39,15 +39,17 @@ def tensors_with_places(value: Any, place: str = "") -> Iterator[tuple[str, torc
             yield from tensors_with_places(getattr(value, name), f"{place}.{name}")
 
 
-def changed(value: Any, change: Callable[[Any], Any]) -> Any:
+def changed(value: Any, change: Callable[[Any], Any], *, whole: Callable[[Any], bool] = lambda _: False) -> Any:
     """The same value with `change` applied to all that is in it and holds nothing itself.
 
     >>> changed({"of": [torch.zeros(2), 3]}, lambda each: each * 2 if isinstance(each, int) else each)
     {'of': [tensor([0., 0.]), 6]}
+
+    What `whole(value)` is true of is changed as it is and not looked into, such as objects that move themselves.
     """
 
     def inside(each: Any) -> Any:
-        return changed(each, change)
+        return changed(each, change, whole=whole)
 
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -56,6 +58,8 @@ def changed(value: Any, change: Callable[[Any], Any]) -> Any:
         for name, each in value.items():
             other[name] = inside(each)
         return other
+    if whole(value):
+        return change(value)
     if isinstance(value, Mapping):  # a plain dict, as a copy of the mapping may share with it what both hold
         return {name: inside(each) for name, each in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

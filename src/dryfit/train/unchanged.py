@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,22 +19,6 @@ class Unchanged:
     def changed(self) -> list[str]:
         """The names of those that were changed."""
         return [name for name, tensor, version in self._noted if version_of(tensor) != version]
-
-
-def tensors_in(given: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in arguments, also those in lists, tuples and dicts, each with how to find it.
-
-    >>> [name for name, _ in tensors_in([torch.ones(1), {"x": torch.ones(1)}], "args")]
-    ['args[0]', "args[1]['x']"]
-    """
-    if isinstance(given, torch.Tensor):
-        yield name, given
-    elif isinstance(given, (list, tuple)):
-        for at, each in enumerate(given):
-            yield from tensors_in(each, f"{name}[{at}]")
-    elif isinstance(given, dict):
-        for key, each in given.items():
-            yield from tensors_in(each, f"{name}[{key!r}]")
 
 
 def with_own_containers(given: Any) -> Any:
