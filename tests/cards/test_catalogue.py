@@ -42,12 +42,13 @@ def test_measured_memory_outside_is_near_the_formula(card: Card) -> None:
 @every_card
 def test_every_figure_has_a_source_or_is_called_unverified(card: Card) -> None:
     assert set(card.unverified) <= {"sm_count", "l2_bytes", "total_bytes"}
-    assert set(card.sources) <= {"chip", "total_bytes", "smi_total_bytes", "outside_measured_bytes"}
+    assert set(card.sources) <= {"chip", "total_bytes", "smi_total_bytes", "clocks", "outside_measured_bytes"}
     assert all(card.sources.values())
     if not {"sm_count", "l2_bytes"} <= set(card.unverified):
         assert "chip" in card.sources
     derived = card.sources["total_bytes"][0].startswith("derived: ")
     assert derived == ("total_bytes" in card.unverified)
+    assert (card.clock_khz is None) == (card.memory_clock_khz is None) == ("clocks" not in card.sources)
     assert (card.smi_total_bytes is None) == ("smi_total_bytes" not in card.sources)
     assert (card.outside_measured_bytes is None) == ("outside_measured_bytes" not in card.sources)
 

@@ -27,7 +27,7 @@ def test_any_compiler_makes_the_library(compiler: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("CC", compiler)
     assert build.build(tmp_path) == tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1", "sources.sha256",
+        "dryfit-cudnn-server", "libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1", "sources.sha256",
     ]  # fmt: skip
     assert build.is_current(tmp_path)
 

@@ -22,6 +22,7 @@ class Card:
     `total_bytes` is what PyTorch reports on Linux, `smi_total_bytes` what nvidia-smi does.
     `outside_bytes` is the memory expected outside PyTorch's allocator (CUDA context, kernels); see
     `expected_outside_bytes`. `outside_margin_bytes` is what to leave free besides if running out is not an option.
+    The clocks are the highest, in kHz; they are known of few cards.
     `unverified` names the fields no source was read for; `sources` says where the others come from.
     """
 
@@ -38,6 +39,8 @@ class Card:
     aliases: tuple[str, ...] = ()
     totals_seen_mib: str | None = None
     smi_total_bytes: int | None = None
+    clock_khz: int | None = None
+    memory_clock_khz: int | None = None
     outside_measured_bytes: int | None = None
     outside_points: int = 0
     unverified: tuple[str, ...] = ()

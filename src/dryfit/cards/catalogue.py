@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dryfit.cards.card import Card, expected_outside_bytes, outside_margin_bytes
-from dryfit.units import TIB, parse_bytes
+from dryfit.units import KIB, TIB, parse_bytes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -72,6 +73,33 @@ def max_threads_per_sm_of(sm: int) -> int | None:
     """
     known = _tables()["compute_capability"].get(str(sm))
     return known["max_threads_per_sm"] if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipLimits:
+    """What a compute capability allows a multiprocessor, and how much shared memory it allows a block at most."""
+
+    threads_per_sm: int
+    blocks_per_sm: int
+    shared_bytes_per_block: int
+    reserved_shared_bytes_per_block: int
+
+
+def chip_limits_of(sm: int) -> ChipLimits:
+    """Give the limits of a compute capability, or of the last one before it that the catalogue knows.
+
+    >>> chip_limits_of(89).shared_bytes_per_block // 1024, chip_limits_of(99) == chip_limits_of(90)
+    (99, True)
+    """
+    known = {int(key): table for key, table in _tables()["compute_capability"].items()}
+    nearest = max((each for each in known if each <= sm), default=min(known))
+    table = known[nearest]
+    return ChipLimits(
+        threads_per_sm=table["max_threads_per_sm"],
+        blocks_per_sm=table["max_blocks_per_sm"],
+        shared_bytes_per_block=parse_bytes(table["max_shared_per_block"]),
+        reserved_shared_bytes_per_block=KIB if nearest >= 80 else 0,
+    )
 
 
 @cache

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import endings, growth, unknowns
+from dryfit.rehearse import endings, growth, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.processes import Process, read_process
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
@@ -33,6 +33,7 @@ class Observed:
     total_bytes: int  # of one of them
     notes: Sequence[str]
     recordings: Mapping[int, Recording]  # by process
+    plans_doubt: str = ""  # what there is to say of cuDNN's answers, if there was anything to ask
 
 
 def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
@@ -47,6 +48,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     sharing = processes if observed.devices == 1 else processes[:1]
     used_bytes = sum(process.used_peak_bytes for process in sharing)
     total_range = _total_range(used_bytes, len(sharing), card, card_was_named=card_was_named)
+    of_plans = workspaces.of(main.end if main else None)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
     measured = used_bytes > 0
     verdict = _verdict(
@@ -67,7 +69,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         peak_allocated_bytes=main.allocated_bytes if main else 0,
         peak_reserved_bytes=main.reserved_bytes if main else 0,
         peak_total_bytes=total_range["expected"],
-        peak_total_range_bytes=total_range,
+        peak_total_range_bytes=workspaces.widened(total_range, of_plans) if used_bytes else total_range,
         usable_bytes=card.usable_bytes if card_was_named else None,
         peak_step=peak.step if peak else None,
         peak_phase=peak.peak_phase if peak else None,
@@ -96,6 +98,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         files=_files(observed),
         phase_peaks=main.phase_peaks if main else {},
         measures=_measures(observed),
+        workspaces=asdict(of_plans),
         facts=from_plain(Facts, main.end["program"]) if main and main.end and main.end.get("program") else None,
         exit_code=endings.exit_code(ending, verdict, measured=measured, card_was_named=card_was_named),
     )
@@ -218,6 +221,8 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
     for name, has_acted in _measures(observed).items():
         if not has_acted:
             notes.append(f"The measure {name} found nothing to do in this program.")
+    if main is not None:
+        notes += workspaces.notes(main.end, observed.plans_doubt)
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

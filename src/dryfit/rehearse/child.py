@@ -24,10 +24,12 @@ from dryfit.rehearse.events import ORDERS_VARIABLE, Event, EventFolder, Orders
 from dryfit.rehearse.footprints import recordings_in
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME, Limits
+from dryfit.rehearse.plans import plan_server
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.sandbox import scratch
 from dryfit.rehearse.sandbox.client import StartKeeper
 from dryfit.virtual_card import CardSettings, TorchBuild, environment
+from dryfit.virtual_card.cudnn import PlanServer, oracle_for
 from dryfit.virtual_card.paths import listable
 
 _HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
@@ -102,21 +104,25 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
         )
         variables = variables_of(environment(card, request.torch), orders, allow_network=request.allow_network)
         kernels = own_kernel_caches(variables)
+        oracle = oracle_for(card, request.torch)
         began = time.monotonic()
-        with sandbox.start(
-            request.command,
-            cwd=str(current_folder()),
-            env=variables,
-            allow_writes=request.allow_writes,
-            allow_network=request.allow_network,
-            writable=[folder, str(kernels)],
-            protected=folders_of_files(request.command),
-            stdout=subprocess.DEVNULL if request.quiet else _STDERR,
-            stderr=subprocess.DEVNULL if request.quiet else None,
-            fork=fork,
-        ) as keeper:
+        with (
+            plan_server(folder, oracle) as plans,
+            sandbox.start(
+                request.command,
+                cwd=str(current_folder()),
+                env=variables | plans.variables,
+                allow_writes=request.allow_writes,
+                allow_network=request.allow_network,
+                writable=[folder, str(kernels)],
+                protected=folders_of_files(request.command),
+                stdout=subprocess.DEVNULL if request.quiet else _STDERR,
+                stderr=subprocess.DEVNULL if request.quiet else None,
+                fork=fork,
+            ) as keeper,
+        ):
             protection = keeper.protection()
-            stopped_by = _watch(keeper, request, ProgressLine(request.progress, events), events)
+            stopped_by = _watch(keeper, plans, request, ProgressLine(request.progress, events), events)
             ended = keeper.poll() or keeper.stop()
         if ended.problem:
             raise DryfitError(ended.problem)
@@ -134,6 +140,7 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             notes=[*protection.warnings(), *filter(None, (ended.no_room, request.torch.doubt)), *unreadable],
             total_bytes=card.memory_bytes,
             recordings=recordings,
+            plans_doubt=oracle.doubt,
         )
 
 
@@ -219,7 +226,9 @@ def _without_faults(processes: list[list[Event]]) -> list[list[Event]]:
     return processes
 
 
-def _watch(keeper: sandbox.Keeper, request: Request, line: ProgressLine, events: EventFolder) -> str | None:
+def _watch(
+    keeper: sandbox.Keeper, plans: PlanServer, request: Request, line: ProgressLine, events: EventFolder
+) -> str | None:
     """Wait for the program to end; stop it at a limit, at Ctrl-C or when it is asked to, and say which.
 
     Once one process has seen enough, the others may go on as long as they get on; one that waits for a rank that has
@@ -229,6 +238,7 @@ def _watch(keeper: sandbox.Keeper, request: Request, line: ProgressLine, events:
     stopped_by = None
     try:
         while keeper.wait(_POLL_SECONDS) is None:
+            plans.look()
             now = time.monotonic()
             if request.stop is not None and request.stop.is_set():
                 stopped_by = INTERRUPTED

@@ -101,7 +101,8 @@ class Result:
     `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
     allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
     `phase_peaks` is what tensors held at most in each phase of any step. `measures` are those that were switched on,
-    with whether each found something to do; `facts` is what the program is like, where that was asked for.
+    with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
+    is what the program is like, where that was asked for.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
     `analysis` all that was found out from it. `facts` and these two are not saved with the result.
     """
@@ -133,6 +134,7 @@ class Result:
     exit_code: int
     phase_peaks: dict[str, int] = field(default_factory=dict)
     measures: dict[str, bool] = field(default_factory=dict)
+    workspaces: dict[str, int] = field(default_factory=dict)
     footprint: Footprint | None = None
     facts: Facts | None = field(default=None, repr=False, compare=False)
     recording: Recording | None = field(default=None, repr=False, compare=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from dryfit.rehearse import workspaces
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import Unknown
+from dryfit.rehearse.workspaces import Workspaces
 
 # CUDA calls that ask a library how much memory it wants, or that make it take some, with what that memory is for. They
 # are answered with 0 or a lower bound, so the figures can be too low by it. docs/virtual-card.md says more.
@@ -33,6 +35,7 @@ def of(end: Event | None) -> list[Unknown]:
     if end is None:
         return []
     found = [_call(name, count) for name, count in end.get("unfaithful_calls", {}).items()]
+    found += _plans(workspaces.of(end))
     found += [_not_computed(name, count) for name, count in end.get("not_computed", {}).items()]
     found += [_value(invention) for invention in end.get("inventions", [])]
     return sorted(_merged(found), key=lambda unknown: (not unknown.decides_size, -unknown.count))
@@ -58,6 +61,24 @@ def _call(name: str, count: int) -> Unknown:
     if memory is not None:
         return Unknown(kind="memory", what=memory, answer="0 bytes or a lower bound", decides_size=True, count=count)
     return Unknown(kind="call", what=name, answer="success, with outputs of zero", decides_size=False, count=count)
+
+
+def _plans(found: Workspaces) -> list[Unknown]:
+    """Convolutions whose plan was not cuDNN's answer."""
+    rows = [
+        ("workspaces of convolutions that cuDNN plans through cuBLASLt", "128 MiB", found.on_a_card_only),
+        ("which plan of a convolution is fastest on a card", "cuDNN's first", found.timed),
+        (
+            "first plans of convolutions, which cuDNN does not offer without a card",
+            "the first it offers",
+            found.first_unknown,
+        ),
+    ]
+    return [
+        Unknown(kind="memory", what=what, answer=answer, decides_size=True, count=count)
+        for what, answer, count in rows
+        if count
+    ]
 
 
 def _not_computed(name: str, count: int) -> Unknown:

@@ -62,7 +62,7 @@ def verdict_line(result: Result) -> str:
         but = ", apart from what is listed below as not known" if _sizes_unknown(result) else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
     if result.ending.how in (*WHOLE, OUT_OF_MEMORY):
-        margin = format_bytes(result.peak_total_range_bytes["high"] - result.peak_total_range_bytes["expected"])
+        margin = format_bytes(_outside_margin_bytes(result))
         what = f"needs {need} of {format_bytes(total_bytes)}"
         if result.ending.how == OUT_OF_MEMORY:
             what = f"ran out of memory {_where_oom(result)}"
@@ -95,6 +95,18 @@ def _colour(result: Result) -> str:
     return {FITS: "green", DOES_NOT_FIT: "red"}.get(result.verdict, "yellow" if result.card else "cyan")
 
 
+def _outside_margin_bytes(result: Result) -> int:
+    """What may be above the expected total besides workspaces, of which torch takes less if there is no room."""
+    total = result.peak_total_range_bytes
+    return total["high"] - total["expected"] - result.workspaces.get("more_bytes", 0)
+
+
+def _of_workspaces(result: Result) -> str:
+    less, more = (result.workspaces.get(name, 0) for name in ("less_bytes", "more_bytes"))
+    words = [f"up to {format_bytes(size)} {word}" for size, word in ((less, "less"), (more, "more")) if size]
+    return f"; {' or '.join(words)} for cuDNN's workspaces" if words else ""
+
+
 def _sizes_unknown(result: Result) -> bool:
     return any(unknown.decides_size for unknown in result.unknowns)
 
@@ -107,7 +119,7 @@ def _numbers(console: Console, result: Result) -> None:
     ]
     total = result.peak_total_range_bytes
     if result.card is not None:
-        margin = f"± {format_bytes(total['high'] - total['expected'])}, outside PyTorch's allocator"
+        margin = f"± {format_bytes(_outside_margin_bytes(result))}, outside PyTorch's allocator{_of_workspaces(result)}"
         rows += [
             ("nvidia-smi would show", format_bytes(result.peak_total_bytes), margin),
             ("the card has", format_bytes(result.card["total_bytes"]), result.card["name"]),

@@ -22,6 +22,7 @@ import dryfit
 from dryfit.plain import from_plain
 from dryfit.rehearse.events import NOT_SWITCHED_ON
 from dryfit.search.trial import FITS, TOO_BIG, Trial
+from dryfit.virtual_card import paths
 
 _SCHEMA = 1
 # Variables that tell one terminal or login from another, and no program what to do.
@@ -32,9 +33,8 @@ _OF_THE_TERMINAL = re.compile(
 
 
 def cache_folder() -> Path:
-    """Where entries lie: below XDG_CACHE_HOME, or ~/.cache; one file each, and any of them can be removed."""
-    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (asked if asked.is_absolute() else Path.home() / ".cache") / "dryfit" / "rehearsals"
+    """Where entries lie: one file each, and any of them can be removed."""
+    return paths.cache_folder() / "rehearsals"
 
 
 def key_of(words: Sequence[str], about: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> str:

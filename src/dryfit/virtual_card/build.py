@@ -1,8 +1,9 @@
 """Compiles the virtual card: `python -m dryfit.virtual_card.build`.
 
 One shared library from the C files beside this module and one weak stub for every other name of the CUDA interfaces
-(names.txt). Any C compiler does: $CC, or cc. No CUDA header and no torch is needed, and one library serves every
-supported torch version. This module imports nothing of dryfit, so that the wheel's build hook can load it by path.
+(names.txt), and one program that asks the real cuDNN. Any C compiler does: $CC, or cc. No CUDA header and no torch is
+needed, and one library serves every supported torch version. This module imports nothing of dryfit, so
+that the wheel's build hook can load it by path.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent / "c"
 LIBRARY_FOLDER = Path(__file__).resolve().parent / "lib"
+SERVER_SOURCE = SOURCES / "cudnn_server.c"  # the one C file that is a program, not a part of the library
+SERVER = "dryfit-cudnn-server"
 STAMP = "sources.sha256"
 
 COMPILE = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
 COMPILE_STUBS = ["-std=c11", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-builtin", "-w"]
+COMPILE_SERVER = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wl,-s"]
 LINK = ["-shared", "-pthread", "-Wl,-s", "-Wl,-z,defs"]
 
 STUBS_HEAD = """\
@@ -52,6 +56,11 @@ def sources_hash() -> str:
     return digest.hexdigest()
 
 
+def library_sources() -> list[Path]:
+    """The C files that the library is compiled from, without the stubs."""
+    return sorted(path for path in SOURCES.glob("*.c") if path != SERVER_SOURCE)
+
+
 def is_current(folder: Path = LIBRARY_FOLDER) -> bool:
     """Whether the library in this folder was compiled from the sources as they are now."""
     stamp = folder / STAMP
@@ -74,7 +83,7 @@ def build(folder: Path = LIBRARY_FOLDER) -> Path:
         stubs = work / "stubs.c"
         stubs.write_text(stubs_text())
         objects = []
-        for source in [*sorted(SOURCES.glob("*.c")), stubs]:
+        for source in [*library_sources(), stubs]:
             objects.append(work / (source.stem + ".o"))
             flags = COMPILE_STUBS if source == stubs else COMPILE
             _run([*compiler, *flags, f"-I{SOURCES}", "-c", str(source), "-o", str(objects[-1])])
@@ -85,11 +94,19 @@ def build(folder: Path = LIBRARY_FOLDER) -> Path:
         needs = [f"-L{work}", "-Wl,--no-as-needed", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
         empty = ["-x", "c", os.devnull, "-x", "none"]
         _run([*compiler, *LINK, "-Wl,-soname,libnvidia-ml.so.1", "-o", str(companion), *empty, *needs])
+        server = work / SERVER
+        _run([*compiler, *COMPILE_SERVER, str(SERVER_SOURCE), "-o", str(server), "-ldl"])
         link = work / "libcuda.so"  # what `-lcuda` looks for; not a symbolic link, which a wheel cannot hold
         link.write_text("INPUT(libcuda.so.1)\n")
         stamp = work / STAMP
         stamp.write_text(sources_hash() + "\n")
-        for path in (library, companion, link, stamp):  # each replaced at once: two builders do each other no harm
+        for path in (
+            library,
+            companion,
+            server,
+            link,
+            stamp,
+        ):  # each replaced at once: two builders do each other no harm
             path.replace(folder / path.name)
     return folder
 
@@ -143,7 +160,7 @@ def aliases() -> dict[str, str]:
     ('cudaMemcpyAsync', 'cuMemAlloc_v2')
     """
     names = read_names()
-    text = "".join(path.read_text() for path in sorted(SOURCES.glob("*.c")))
+    text = "".join(path.read_text() for path in library_sources())
     written = set(re.findall(r"^EXPORT [^(]*?(\w+)\(", text, re.MULTILINE))
     found: dict[str, str] = {}
     for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass, fields
 
 from dryfit.errors import UsageError
 
@@ -21,6 +22,8 @@ def _library() -> ctypes.CDLL:
         getattr(library, f"dryfit_{name}").restype = ctypes.c_size_t
     library.dryfit_unfaithful_calls.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
     library.dryfit_workspaces.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
+    library.dryfit_workspaces_in_doubt.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
+    library.dryfit_workspaces_in_doubt.restype = None
     library.dryfit_answer.argtypes = [ctypes.c_int64]
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
     library.dryfit_pass_over_random_words.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -69,6 +72,30 @@ def workspaces() -> list[tuple[int, int]]:
     while size_bytes := _library().dryfit_workspaces(len(found), ctypes.byref(address)):
         found.append((address.value, int(size_bytes)))
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """Workspaces of cuDNN's plans that have run: how many, and what is not known of them.
+
+    A convolution may take up to `less_bytes` less or `more_bytes` more than it was given: one whose plan is
+    `on_a_card_only`, or one for which torch has `timed` several (`torch.backends.cudnn.benchmark`). For those of
+    `first_unknown` cuDNN ranks a plan first that it does not offer without a card, and nothing is known of that.
+    """
+
+    plans: int
+    less_bytes: int
+    more_bytes: int
+    on_a_card_only: int
+    timed: int
+    first_unknown: int
+
+
+def workspaces_in_doubt() -> Workspaces:
+    """What is known of the workspaces of the plans that have run in this process."""
+    found = (ctypes.c_size_t * len(fields(Workspaces)))()
+    _library().dryfit_workspaces_in_doubt(found)
+    return Workspaces(**{field.name: int(value) for field, value in zip(fields(Workspaces), found, strict=True)})
 
 
 def answer(value: int) -> None:

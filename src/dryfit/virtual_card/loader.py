@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dryfit.errors import UsageError
+from dryfit.virtual_card.cudnn import oracle_for
+from dryfit.virtual_card.cudnn.background import answer_in_background
 from dryfit.virtual_card.paths import listable
 from dryfit.virtual_card.settings import VARIABLE, CardSettings
 from dryfit.virtual_card.torch_build import TorchBuild, installed_torch
@@ -99,8 +101,9 @@ def put_in_front(settings: CardSettings) -> None:
             "Put the card in front before the first `import torch` (in a notebook: restart the kernel, and run this "
             "cell first)."
         )
-    variables = environment(settings)
-    os.environ.update(variables)
+    build = installed_torch()
+    os.environ.update(environment(settings, build))
+    answer_in_background(oracle_for(settings, build))
     for name in LIBRARIES:
         ctypes.CDLL(str(library_folder() / name), ctypes.RTLD_GLOBAL)
     # Loaded this late, the library's pthread_exit (c/ending.c) is not in front of the one Python calls: give torch's

@@ -1,4 +1,4 @@
-"""Paths that environment variables can hold."""
+"""Paths that environment variables can hold, and the folder of what is kept from one run to the next."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def listable(folder: Path) -> Path:
             f"A link to it as {link} is no help either; install dryfit in a folder without them."
         )
     return link
+
+
+def cache_folder() -> Path:
+    """Where dryfit keeps what it can find again: below XDG_CACHE_HOME, or ~/.cache. Any file in it can be removed.
+
+    >>> cache_folder().name
+    'dryfit'
+    """
+    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (asked if asked.is_absolute() else Path.home() / ".cache") / "dryfit"

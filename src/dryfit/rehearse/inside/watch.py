@@ -69,6 +69,7 @@ class Watch:
             "steps": self._progress.finish(),
             "allocator_settings": torch_private.allocator_settings(),
             "unfaithful_calls": calls.unfaithful_calls(),
+            "workspaces": asdict(calls.workspaces_in_doubt()),
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
             "measures": self._measuring.acted(),

@@ -1,5 +1,5 @@
-// cuDNN: versions, the graph interface (convolutions, attention), batch normalisation, and recurrent networks, whose
-// weights torch lays out by what cuDNN says.
+// cuDNN: versions, batch normalisation, and recurrent networks, whose weights torch lays out by what cuDNN says. The
+// graph interface (convolutions, attention) is in cudnn_plans.c.
 #include "card.h"
 
 #include <stdlib.h>
@@ -15,32 +15,6 @@ EXPORT int cudnnGetProperty(int property, int *value) {
 EXPORT size_t cudnnGetCudartVersion(void) { return (size_t)card()->cuda * 1000; }
 EXPORT const char *cudnnGetErrorString(int status) {
   return status ? "CUDNN_STATUS: virtual cuDNN failed" : "CUDNN_STATUS_SUCCESS";
-}
-
-// ---- the graph interface: one engine configuration for every question, without a workspace --------------------------
-// torch builds two kinds of graphs, each from its descriptors to its plan in one thread: convolutions, and attention.
-static _Thread_local bool of_a_convolution;
-EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
-  enum { CONVOLUTION = 1, MATMUL = 18, SDPA_FORWARD = 41, SDPA_BACKWARD = 43 };   // cudnnBackendDescriptorType_t
-  if (type == CONVOLUTION) of_a_convolution = true;
-  if (type == MATMUL || type == SDPA_FORWARD || type == SDPA_BACKWARD) of_a_convolution = false;
-  *descriptor = new_handle();
-  return OK;
-}
-EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *out) {
-  enum { PLAN_WORKSPACE_SIZE = 402 };
-  enum { INT64 = 3, DESCRIPTOR = 15, CHAR = 24 };
-  static const uint8_t width[] = {8, 4, 1, 8, 4, 8, 8};   // cudnnBackendAttributeType_t; most later ones are ints
-  if (name == PLAN_WORKSPACE_SIZE) {
-    if (of_a_convolution) UNFAITHFUL("cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution");
-    else UNFAITHFUL("cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of attention");
-  }
-  bool exists = type == DESCRIPTOR || type == INT64;   // descriptors and sizes do; notes do not
-  if (count) *count = exists;
-  if (!out || wanted <= 0 || type == DESCRIPTOR) return OK;   // descriptors are the caller's own
-  size_t bytes = type >= 0 && (size_t)type < sizeof width ? width[type] : type == CHAR ? 1 : 4;
-  memset(out, 0, bytes * (size_t)wanted);
-  return OK;
 }
 
 // ---- batch normalisation --------------------------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""What is not known of cuDNN's workspaces, from a process's last event: a range for the total, and words for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from dryfit.rehearse.events import Event
+from dryfit.units import format_bytes
+
+# Of `unfaithful_calls`: plans that nobody answered for.
+NOT_ANSWERED = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """As `virtual_card.calls.Workspaces` says them: plans that have run, and what is not known of them."""
+
+    plans: int = 0
+    less_bytes: int = 0
+    more_bytes: int = 0
+    on_a_card_only: int = 0
+    timed: int = 0
+    first_unknown: int = 0
+
+
+def of(end: Event | None) -> Workspaces:
+    """Read them from a process's last event."""
+    found = end.get("workspaces", {}) if end is not None else {}
+    return Workspaces(**{field.name: found.get(field.name, 0) for field in fields(Workspaces)})
+
+
+def widened(total_range: dict[str, int], workspaces: Workspaces) -> dict[str, int]:
+    """The range of the total, with what one workspace may be less or more.
+
+    Torch takes a workspace for the length of a call, so the peak is lower or higher by the largest difference at most.
+    """
+    low = max(0, total_range["low"] - workspaces.less_bytes)
+    return total_range | {"low": low, "high": total_range["high"] + workspaces.more_bytes}
+
+
+def notes(end: Event | None, doubt: str) -> list[str]:
+    """Say what was assumed, and how much it can change; `doubt` is what there is to say of cuDNN's answers."""
+    workspaces = of(end)
+    found = []
+    if NOT_ANSWERED in (end or {}).get("unfaithful_calls", {}):
+        found.append(
+            doubt or "The process that asks cuDNN for its plans ended; what it had not answered counts as 0 bytes."
+        )
+    elif workspaces.plans and doubt:
+        found.append(doubt)
+    if workspaces.on_a_card_only:
+        found.append(
+            f"{_convolutions(workspaces.on_a_card_only)} a plan through cuBLASLt, which cuDNN offers on a card only. "
+            "Such a plan was given 128 MiB, as most of them have been seen to take; with less, the peak is up to "
+            f"{format_bytes(workspaces.less_bytes)} lower."
+        )
+    if workspaces.timed:
+        found.append(
+            f"{_convolutions(workspaces.timed)} the plan that is fastest on a card (torch.backends.cudnn.benchmark), "
+            f"here cuDNN's first. With others the peak is up to {format_bytes(workspaces.less_bytes)} lower or "
+            f"{format_bytes(workspaces.more_bytes)} higher."
+        )
+    return found
+
+
+def _convolutions(count: int) -> str:
+    return "One convolution takes" if count == 1 else f"{count} convolutions take"
