@@ -25,6 +25,8 @@ PROGRAM = """
     import torch
     from torch import nn
 
+    OF_ONE_REHEARSAL = ("TMPDIR", "TEMP", "TMP", "DRYFIT_REHEARSAL", "DRYFIT_CUDNN_SOCKET")
+
     def is_new(path):
         found = os.path.exists(path)
         open(path, "w").close()
@@ -33,7 +35,7 @@ PROGRAM = """
     facts = dict(
         argv=sys.argv, orig_argv=sys.orig_argv, path=sys.path, file=__file__, names=sorted(globals()),
         is_main=sys.modules["__main__"].__dict__ is globals(), cwd=os.getcwd(),
-        environment={k: v for k, v in os.environ.items() if k not in ("TMPDIR", "TEMP", "TMP", "DRYFIT_REHEARSAL")},
+        environment={k: v for k, v in os.environ.items() if k not in OF_ONE_REHEARSAL},
         descriptors=len(os.listdir("/proc/self/fd")), filters=[str(f) for f in warnings.filters],
         seed=torch.initial_seed(), threads=torch.get_num_threads(), flags=str(sys.flags), processes=os.getpid(),
         is_leader=os.getsid(0) == os.getpid(), card=torch.cuda.get_device_name(),
@@ -152,7 +154,7 @@ LOOKS_EARLY = """
         properties=str(torch.cuda.get_device_properties(0)), memory=torch.cuda.mem_get_info(),
         is_bad_fork=torch.cuda._is_in_bad_fork(), seed=torch.cuda.initial_seed(),
     )
-    for name in ("TMPDIR", "TEMP", "TMP", "DRYFIT_REHEARSAL", "DRYFIT_WRITABLE"):
+    for name in ("TMPDIR", "TEMP", "TMP", "DRYFIT_REHEARSAL", "DRYFIT_WRITABLE", "DRYFIT_CUDNN_SOCKET"):
         del facts["environment"][name]
     if os.fork() == 0:
         try:

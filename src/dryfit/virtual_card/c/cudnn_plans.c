@@ -444,6 +444,7 @@ EXPORT int cudnnBackendGetAttribute(Descriptor *d, int name, int type, int64_t w
       return OK;
     }
   }
+  if (name == HEURISTICS_RESULTS && descriptors && wanted > 0) descriptors[0]->graph = d->graph;
   const Attribute *set = attribute(d, name);
   if (set && set->type == type && type != DESCRIPTOR_TYPE) {
     if (count) *count = set->count;
