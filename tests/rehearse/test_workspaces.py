@@ -109,12 +109,16 @@ def test_the_peak_has_the_workspace_and_its_range(rehearse: Rehearse) -> None:
     total = found.result["peak_total_range_bytes"]
     margin = found.result["card"]["outside_margin_bytes"]
     assert total["expected"] - total["low"] == margin + 128 * MIB
-    assert total["high"] - total["expected"] == margin
+    assert total["high"] - total["expected"] == margin + 3 * 128 * MIB  # reserved memory scatters more
+    assert found.result["verdict"] == "fits"
     assert (
-        "One convolution takes a plan through cuBLASLt, which cuDNN offers on a card only. Such a plan was given 128 "
-        "MiB, as most of them have been seen to take; with less, the peak is up to 128.00 MiB lower."
+        "One convolution takes a plan through cuBLASLt, which cuDNN offers on a card only. Such a plan was given "
+        "128 MiB, as most of them have been seen to take; with less, the peak of tensors is up to 128.00 MiB lower, "
+        "and what is reserved may be less or more."
     ) in found.result["notes"]
-    assert "outside PyTorch's allocator; up to 128.00 MiB less for cuDNN's workspaces" in found.stdout
+    assert (
+        "outside PyTorch's allocator; up to 128.00 MiB less or 384.00 MiB more for cuDNN's workspaces" in found.stdout
+    )
 
 
 def test_a_plan_that_does_not_fit_gives_way_to_a_smaller_one(rehearse: Rehearse) -> None:
@@ -322,13 +326,13 @@ def test_what_is_said_of_plans_that_were_timed() -> None:
     found = {"plans": 9, "less_bytes": 3 * MIB, "more_bytes": MIB, "timed": 2}
     assert workspaces.notes({"event": "end", "workspaces": found}, "") == [
         "2 convolutions take the plan that is fastest on a card (torch.backends.cudnn.benchmark), here cuDNN's first. "
-        "With others the peak is up to 3.00 MiB lower or 1.00 MiB higher."
+        "With others the peak of tensors is up to 3.00 MiB lower or 1.00 MiB higher."
     ]
     total = {"low": 2 * MIB, "expected": 10 * MIB, "high": 12 * MIB}
     assert workspaces.widened(total, workspaces.of({"workspaces": found})) == {
         "low": 0,
         "expected": 10 * MIB,
-        "high": 13 * MIB,
+        "high": 22 * MIB,
     }
 
 

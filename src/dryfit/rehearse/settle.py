@@ -20,7 +20,7 @@ def needs(result: Result, card: Card) -> int | None:
     """The bytes to take outside the allocator in a second run; None where the first one settled it."""
     if result.card is None or not card.outside_margin_bytes:
         return None
-    high_bytes = result.peak_total_range_bytes["high"] - result.workspaces.get("more_bytes", 0)
+    high_bytes = result.peak_total_range_bytes["high"] - result.workspaces.get("total_more_bytes", 0)
     if result.verdict == UNKNOWN and result.ending.how in WHOLE and high_bytes > card.total_bytes:
         return card.outside_bytes + card.outside_margin_bytes
     oom = result.out_of_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, fields
 
 from dryfit.rehearse.events import Event
@@ -11,9 +12,17 @@ from dryfit.units import format_bytes
 NOT_ANSWERED = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution"
 
 
+# Where a workspace is smaller, other blocks are cut, and what is reserved may be more: with none in place of 128 MiB it
+# was between 76 MiB less and 378 MiB more in nine convolutional networks (docs/virtual-card.md).
+_RESERVED_PARTS = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspaces:
-    """As `virtual_card.calls.Workspaces` says them: plans that have run, and what is not known of them."""
+    """As `virtual_card.calls.Workspaces` says them: plans that have run, and what is not known of them.
+
+    `less_bytes` and `more_bytes` are of the peak of tensors; `total_more_bytes` is of what nvidia-smi would show.
+    """
 
     plans: int = 0
     less_bytes: int = 0
@@ -21,21 +30,25 @@ class Workspaces:
     on_a_card_only: int = 0
     timed: int = 0
     first_unknown: int = 0
+    total_more_bytes: int = 0
 
 
 def of(end: Event | None) -> Workspaces:
     """Read them from a process's last event."""
     found = end.get("workspaces", {}) if end is not None else {}
-    return Workspaces(**{field.name: found.get(field.name, 0) for field in fields(Workspaces)})
+    workspaces = Workspaces(**{field.name: found.get(field.name, 0) for field in fields(Workspaces)})
+    total_more_bytes = workspaces.more_bytes + _RESERVED_PARTS * workspaces.less_bytes
+    return dataclasses.replace(workspaces, total_more_bytes=total_more_bytes)
 
 
 def widened(total_range: dict[str, int], workspaces: Workspaces) -> dict[str, int]:
-    """The range of the total, with what one workspace may be less or more.
+    """The range of the total, with what workspaces may change.
 
-    Torch takes a workspace for the length of a call, so the peak is lower or higher by the largest difference at most.
+    Torch takes a workspace for the length of a call, so the peak of tensors moves by the largest difference at most.
+    What is reserved has no such bound; it is known from rehearsals with other workspaces.
     """
     low = max(0, total_range["low"] - workspaces.less_bytes)
-    return total_range | {"low": low, "high": total_range["high"] + workspaces.more_bytes}
+    return total_range | {"low": low, "high": total_range["high"] + workspaces.total_more_bytes}
 
 
 def notes(end: Event | None, doubt: str) -> list[str]:
@@ -51,14 +64,14 @@ def notes(end: Event | None, doubt: str) -> list[str]:
     if workspaces.on_a_card_only:
         found.append(
             f"{_convolutions(workspaces.on_a_card_only)} a plan through cuBLASLt, which cuDNN offers on a card only. "
-            "Such a plan was given 128 MiB, as most of them have been seen to take; with less, the peak is up to "
-            f"{format_bytes(workspaces.less_bytes)} lower."
+            "Such a plan was given 128 MiB, as most of them have been seen to take; with less, the peak of tensors is "
+            f"up to {format_bytes(workspaces.less_bytes)} lower, and what is reserved may be less or more."
         )
     if workspaces.timed:
         found.append(
             f"{_convolutions(workspaces.timed)} the plan that is fastest on a card (torch.backends.cudnn.benchmark), "
-            f"here cuDNN's first. With others the peak is up to {format_bytes(workspaces.less_bytes)} lower or "
-            f"{format_bytes(workspaces.more_bytes)} higher."
+            "here cuDNN's first. With others the peak of tensors is up to "
+            f"{format_bytes(workspaces.less_bytes)} lower or {format_bytes(workspaces.more_bytes)} higher."
         )
     return found
 

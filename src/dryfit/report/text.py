@@ -98,13 +98,13 @@ def _colour(result: Result) -> str:
 def _outside_margin_bytes(result: Result) -> int:
     """What may be above the expected total besides workspaces, of which torch takes less if there is no room."""
     total = result.peak_total_range_bytes
-    return total["high"] - total["expected"] - result.workspaces.get("more_bytes", 0)
+    return total["high"] - total["expected"] - result.workspaces.get("total_more_bytes", 0)
 
 
 def _of_workspaces(result: Result) -> str:
-    less, more = (result.workspaces.get(name, 0) for name in ("less_bytes", "more_bytes"))
-    words = [f"up to {format_bytes(size)} {word}" for size, word in ((less, "less"), (more, "more")) if size]
-    return f"; {' or '.join(words)} for cuDNN's workspaces" if words else ""
+    less, more = (result.workspaces.get(name, 0) for name in ("less_bytes", "total_more_bytes"))
+    words = [f"{format_bytes(size)} {word}" for size, word in ((less, "less"), (more, "more")) if size]
+    return f"; up to {' or '.join(words)} for cuDNN's workspaces" if words else ""
 
 
 def _sizes_unknown(result: Result) -> bool:
