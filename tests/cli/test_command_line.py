@@ -81,6 +81,10 @@ OPTIONS = {
         "--fused", "--for-loop", "--gpu", "--json",
     },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
+    "verify": {
+        "--help", "--steps", "--seconds", "--host-memory", "--yes", "--allow-network", "--skip-weights", "--quiet",
+        "--json", "--output",
+    },
     "cards": {"--help", "--json"},
     "doctor": {"--help", "--json"},
 }  # fmt: skip

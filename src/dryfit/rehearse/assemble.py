@@ -42,7 +42,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     The figures are those of the process that took most of the card; all processes are listed. Processes that share one
     card are added up for what nvidia-smi would show.
     """
-    processes = _processes(observed)
+    processes = processes_of(observed)
     main = processes[0] if processes else None
     ending = endings.ending_of(observed, main)
     sharing = processes if observed.devices == 1 else processes[:1]
@@ -104,7 +104,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     )
 
 
-def _processes(observed: Observed) -> list[Process]:
+def processes_of(observed: Observed) -> list[Process]:
     """The processes that used the card, or tried to; all with torch if none did. First the one to judge by.
 
     That is, after a failure, one that ran out of memory; otherwise the one that took most. A launcher and the workers

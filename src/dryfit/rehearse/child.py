@@ -29,7 +29,7 @@ from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.sandbox import scratch
 from dryfit.rehearse.sandbox.client import StartKeeper
 from dryfit.virtual_card import CardSettings, TorchBuild, environment
-from dryfit.virtual_card.cudnn import PlanServer, oracle_for
+from dryfit.virtual_card.cudnn import Oracle, PlanServer, oracle_for
 from dryfit.virtual_card.paths import listable
 
 _HOOK_FOLDER = Path(__file__).parent / "inside" / "hook"
@@ -77,13 +77,15 @@ class Request:
     measures: tuple[str, ...] = ()
     facts: bool = False
     exact_weights: bool = False
+    real_card: bool = False  # the card is asked, and does not count for us
     shown: tuple[str, ...] = ()  # in place of `program`
 
 
-def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None = None) -> Observed:
+def run_once(request: Request, card: CardSettings | None, *, fork: StartKeeper | None = None) -> Observed:
     """Run the program on a card, to its end, its steady peak or a limit, and say what was seen.
 
-    With `fork` the program is a fork of a process that has imported its modules, see `warm`.
+    Without a card it runs for real, on those of this machine. With `fork` the program is a fork of a process that has
+    imported its modules, see `warm`.
 
     Raises:
         DryfitError: the program could not be started.
@@ -101,10 +103,12 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             measures=request.measures,
             facts=request.facts,
             exact_weights=request.exact_weights,
+            real_card=request.real_card,
         )
-        variables = variables_of(environment(card, request.torch), orders, allow_network=request.allow_network)
-        kernels = own_kernel_caches(variables)
-        oracle = oracle_for(card, request.torch)
+        of_card = environment(card, request.torch) if card is not None else {}
+        variables = variables_of(of_card, orders, allow_network=request.allow_network)
+        caches = [str(own_kernel_caches(variables))] if card is not None else []
+        oracle = oracle_for(card, request.torch) if card is not None else Oracle()
         began = time.monotonic()
         with (
             plan_server(folder, oracle) as plans,
@@ -114,7 +118,7 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
                 env=variables | plans.variables,
                 allow_writes=request.allow_writes,
                 allow_network=request.allow_network,
-                writable=[folder, str(kernels)],
+                writable=[folder, *caches],
                 protected=folders_of_files(request.command),
                 stdout=subprocess.DEVNULL if request.quiet else _STDERR,
                 stderr=subprocess.DEVNULL if request.quiet else None,
@@ -135,10 +139,10 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             stopped_by=stopped_by,
             limit=request.limits.in_words(stopped_by),
             crash_place=_crash_place(Path(folder)),
-            devices=card.count,
+            devices=card.count if card is not None else 1,
             wall_seconds=time.monotonic() - began,
             notes=[*protection.warnings(), *filter(None, (ended.no_room, request.torch.doubt)), *unreadable],
-            total_bytes=card.memory_bytes,
+            total_bytes=card.memory_bytes if card is not None else 0,
             recordings=recordings,
             plans_doubt=oracle.doubt,
         )

@@ -52,7 +52,8 @@ class Orders:
     Without a `folder` the hooks are placed and nothing is written: the process is a fork server, which gives its forks
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
     all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
-    counted FLOPs, which takes longer and may take more memory.
+    counted FLOPs, which takes longer and may take more memory. With `real_card` the card is asked what is used of it,
+    and no virtual one has to be there.
     """
 
     folder: str
@@ -64,6 +65,7 @@ class Orders:
     modules: bool = False
     measures: tuple[str, ...] = ()
     facts: bool = False
+    real_card: bool = False
 
     def to_text(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})

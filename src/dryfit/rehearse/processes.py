@@ -22,6 +22,7 @@ class Process:
     steps: int
     ooms: list[Event]
     end: Event | None
+    phases_of_steps: list[tuple[int, dict[str, list[int]]]]  # bytes allocated, reserved and used of the card
 
     @property
     def allocated_bytes(self) -> int:
@@ -70,6 +71,7 @@ def read_process(events: Sequence[Event]) -> Process | None:
         steps=len(finished),
         ooms=[e for e in events if e["event"] == "oom"],
         end=end,
+        phases_of_steps=[(event["step"], event["phases"]) for event in steps],
     )
 
 

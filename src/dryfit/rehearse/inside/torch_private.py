@@ -176,6 +176,14 @@ def versions() -> dict[str, str | None]:
     return {"torch": str(torch.__version__), "cuda": torch.version.cuda}
 
 
+def cudnn_version() -> int | None:
+    """The version of the cuDNN that torch has loaded, as cudnnGetVersion counts it; public, but without types."""
+    import torch
+
+    version: int | None = torch.backends.cudnn.version()
+    return version
+
+
 def observe_out_of_memory(observe: Callable[[int, int, int, int], None]) -> None:
     """Have `observe(device, requested, allowed, free)`, in bytes, called before an out-of-memory error is raised.
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWriter, Orders
-from dryfit.rehearse.inside import oom, torch_hooks, torch_private
+from dryfit.rehearse.inside import oom, torch_hooks, torch_private, used_on_card
 from dryfit.rehearse.inside.history import History
 from dryfit.rehearse.inside.measuring import FACTS, Measuring
 from dryfit.rehearse.inside.peaks import PeakMeter
@@ -33,7 +33,7 @@ class Watch:
         self._peaks: list[tuple[int, int]] = []
         self._history = History(is_wanted=orders.recording)
         self._recorder = Recorder(self._history.take_if_large)
-        meter = PeakMeter(calls.take_peak_used_bytes)
+        meter = PeakMeter(used_on_card.meter() if orders.real_card else calls.take_peak_used_bytes)
         self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
         self._measuring = Measuring(self._cannot_switch_on)
         torch_hooks.place(self._progress, self._recorder, self._measuring, fault)
@@ -65,9 +65,11 @@ class Watch:
 
     def facts(self) -> dict[str, Any]:
         """What is known now, as plain values for the `end` event."""
+        seen = {"steps": self._progress.finish(), "allocator_settings": torch_private.allocator_settings()}
+        if self._orders.real_card:
+            return {**seen, "card": used_on_card.facts()}
         return {
-            "steps": self._progress.finish(),
-            "allocator_settings": torch_private.allocator_settings(),
+            **seen,
             "unfaithful_calls": calls.unfaithful_calls(),
             "workspaces": asdict(calls.workspaces_in_doubt()),
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
