@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 HIDDEN = "<hidden>"
-_SECRET = re.compile(r"token|secret|passw|credential|auth|key$|[_-]key\b|cookie", re.IGNORECASE)
+_SECRET = re.compile(r"token(?!s|iz)|secret|passw|credential|auth|key$|[_-]key\b|cookie", re.IGNORECASE)
 # As services write their keys: Hugging Face, OpenAI and others, GitHub, AWS, and anything long and random.
 _KEY = re.compile(r"^(hf_|sk-|gh[opsu]_|AKIA)|^[A-Za-z0-9_-]{32,}$")
 
@@ -34,9 +34,9 @@ def public_words(words: Sequence[str], private: Iterable[str] | None = None) -> 
             script_is_seen = True
             found.append(_shown(PurePath(word).name, names))
         elif word.startswith("-") and equals:
-            found.append(f"{_shown(option, names)}={HIDDEN if _SECRET.search(option) else _shown(value, names)}")
+            found.append(f"{_shown(option, names)}={_shown(value, names, is_secret=bool(_SECRET.search(option)))}")
         else:
-            found.append(HIDDEN if hides_next and not word.startswith("-") else _shown(word, names))
+            found.append(_shown(word, names, is_secret=hides_next and not word.startswith("-")))
         hides_next = word.startswith("-") and not equals and bool(_SECRET.search(word))
     return found
 
@@ -47,11 +47,10 @@ def hash_of_source(files: Iterable[str | Path]) -> str:
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
 
-def _shown(word: str, names: Sequence[str]) -> str:
+def _shown(word: str, names: Sequence[str], *, is_secret: bool = False) -> str:
     is_place = any(sign in word for sign in ("/", "\\", "~", "@"))
-    if is_place or _KEY.search(word) or any(name in word.lower() for name in names):
-        return HIDDEN
-    return word
+    is_key = not word.startswith("--") and _KEY.search(word)
+    return HIDDEN if is_secret or is_place or is_key or any(name in word.lower() for name in names) else word
 
 
 def _names() -> list[str]:
