@@ -50,7 +50,7 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
         {"only": ("expandable-segments", "checkpoint-blocks", "chunked-cross-entropy")},
     ),
     "unet": (
-        _case("unet", "1700MiB", "--width 16 --size 384", batch=8),
+        _case("unet", "1800MiB", "--width 16 --size 384", batch=8),
         {"without": ("expandable-segments", "offload-activations", "offload-optimizer", "checkpoint-selective")},
     ),
 }
