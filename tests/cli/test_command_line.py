@@ -82,8 +82,8 @@ OPTIONS = {
     },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
     "verify": {
-        "--help", "--steps", "--seconds", "--host-memory", "--yes", "--allow-network", "--skip-weights", "--quiet",
-        "--json", "--output",
+        "--help", "--steps", "--seconds", "--host-memory", "--yes", "--allow-writes", "--allow-network",
+        "--skip-weights", "--quiet", "--json", "--output",
     },
     "cards": {"--help", "--json"},
     "doctor": {"--help", "--json"},

@@ -95,6 +95,15 @@ def test_nobody_is_there_to_be_asked(
     assert not calls
 
 
+def test_real_files_are_told_of(calls: list[dict[str, Any]], capsys: Captured) -> None:
+    assert cli.main(["verify", "-y", "--allow-writes", "train.py"]) == 0
+    assert (
+        "The real run writes its files as it would without dryfit, but is stopped before its end."
+        in capsys.readouterr().err
+    )
+    assert calls[0]["how"].allow_writes
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -23,7 +23,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
     """Compare a program, given as text, with a stand-in for the real card; `twin` is another to rehearse on."""
 
     def run(
-        text: str, *words: str, gpu: str = "l4", count: int = 1, twin: str | None = None, steps: Any = None
+        text: str, *words: str, gpu: str = "l4", count: int = 1, twin: str | None = None, steps: Any = None, **how: Any
     ) -> Verified:
         project = tmp_path / "project"
         project.mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
         if twin is not None:
             card = find_card(twin)
             of_real = Twin(gpu=twin, memory_bytes=card.total_bytes, key=card.key)
-        how = HowToRun(seconds=120, quiet=True)
-        return verify(["train.py", *words], real, of_real, steps=steps, how=how, stand_in=stand_in)
+        settings = HowToRun(**{"seconds": 120, "quiet": True, **how})
+        return verify(["train.py", *words], real, of_real, steps=steps, how=settings, stand_in=stand_in)
 
     return run

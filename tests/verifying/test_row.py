@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dryfit.errors import UsageError
-from dryfit.verifying.comparison import OUT_OF_MEMORY
-from dryfit.verifying.row import SCHEMA_VERSION, append_row, markdown_table, read_rows
+from dryfit.verifying.comparison import OUT_OF_MEMORY, Figures, Side
+from dryfit.verifying.real_card import RealCard
+from dryfit.verifying.row import SCHEMA_VERSION, Row, append_row, markdown_table, read_rows
 
 from .sides import CARD, figures, row, side, trained
 
@@ -48,6 +49,12 @@ def test_files_that_cannot_be(tmp_path: Path) -> None:
         read_rows(tmp_path / "none.jsonl")
     with pytest.raises(UsageError, match=r"^The row could not be added to .*: Is a directory; choose another file\.$"):
         append_row(row(trained(1), trained(1)), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Row, RealCard, Side, Figures])
+def test_every_field_is_documented(kind: type) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    assert [each.name for each in dataclasses.fields(kind) if f"`{each.name}`" not in text] == []
 
 
 def test_as_markdown() -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import getpass
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dryfit.cards import find_card
 from dryfit.errors import UsageError
-from dryfit.verifying.comparison import FAILED, OUT_OF_MEMORY, RAN, by_phase, by_step, peaks
+from dryfit.verifying import sides
+from dryfit.verifying.comparison import FAILED, OUT_OF_MEMORY, RAN, STOPPED, by_phase, by_step, peaks
 from dryfit.verifying.real_card import cards_here
+from dryfit.verifying.sides import HowToRun, run_for_real
 from dryfit.verifying.verify import Verified, look
+from dryfit.virtual_card.settings import settings_of
+
+from .sides import CARD
 
 TRAIN = """
     import torch
@@ -134,6 +141,37 @@ def test_for_real_too_writes_are_thrown_away_and_no_exit_handler_runs(compare: A
     at_exit = "    import atexit, pathlib\n    atexit.register(lambda: pathlib.Path('exit.txt').write_text('here'))\n"
     assert compare(f"{at_exit}{keeps}").exit_code == 0
     assert [path.name for path in Path.cwd().iterdir() if path.is_file()] == ["train.py"]
+
+
+def test_only_the_real_run_may_be_let_write(compare: Any) -> None:
+    keeps = training("open('log.txt', 'a').write(torch.cuda.get_device_name() + '\\n')")
+    assert compare(keeps, twin="t4", allow_writes=True).exit_code == 0
+    assert set(Path("log.txt").read_text().splitlines()) == {"NVIDIA L4"}
+
+
+def test_a_time_limit_of_the_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import time, torch\nx = torch.zeros(8, device='cuda')\ntime.sleep(100)\n")
+    stand_in = settings_of(find_card("l4"))
+    run = run_for_real(["train.py"], CARD, steps=None, how=HowToRun(seconds=3, quiet=True), stand_in=stand_in)
+    assert run.side.outcome == STOPPED
+    assert run.ending.sentence == (
+        "train.py was stopped before its first optimiser step, at the limit of 3 seconds; --seconds sets another."
+    )
+
+
+def test_a_driver_that_cannot_be_reached_from_the_sandbox(compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides, "ASK", (sys.executable, "-c", """print('{"problem": "no card", "reason": ""}')"""))
+    with pytest.raises(UsageError) as raised:
+        compare(training())
+    assert str(raised.value) == (
+        "The driver answers here, and not from within the sandbox that the program runs in: no card. Nothing was run; "
+        "please report it with what `dryfit doctor` prints; with --allow-writes the program may reach it, and its "
+        "files are real."
+    )
+    monkeypatch.setattr(sides, "ASK", (sys.executable, "-c", "raise SystemExit(1)"))
+    with pytest.raises(UsageError, match=r"runs in: no answer\. Nothing was run; please report"):
+        compare(training(), allow_writes=True)
 
 
 def test_a_rehearsal_that_comes_to_nothing_is_not_run_for_real(compare: Any) -> None:

@@ -1,9 +1,9 @@
 """Run a program for real on this machine's card, and rehearse it on the card's virtual twin: how far apart are they?
 
 The program is rehearsed first, and then runs on the card for as many optimiser steps, unchanged. What it would write
-to files goes to a throw-away layer both times, and it reaches no network. Allocated and reserved memory, and what
-nvidia-smi would show, are compared by step and phase. The row that comes of it names card, driver, versions and
-figures, and nothing private; docs/verify.md says where to send it.
+to files goes to a throw-away layer both times (--allow-writes lifts that for the real run), and it reaches no network.
+Allocated and reserved memory, and what nvidia-smi would show, are compared by step and phase. The row that comes of it
+names card, driver, versions and figures, and nothing private; docs/verify.md says where to send it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add = parser.add_argument_group("the program").add_argument
     add("-y", "--yes", action="store_true", help="do not ask before the program runs on the card")
+    add("--allow-writes", action="store_true", help="let the real run change files, as without dryfit")
     add("--allow-network", action="store_true", help="let the program reach the network")
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--quiet", action="store_true", help="hide what the program prints")
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     how = HowToRun(
         seconds=arguments.seconds,
         host_memory_bytes=parse_bytes(arguments.host_memory) if arguments.host_memory else None,
+        allow_writes=arguments.allow_writes,
         allow_network=arguments.allow_network,
         skip_weights=arguments.skip_weights,
         quiet=arguments.quiet,
@@ -92,10 +94,13 @@ def _is_agreed(real: RealCard, words: list[str], how: HowToRun, *, is_asked: boo
     from dryfit.verifying.real_card import described
 
     network = "It may use the network." if how.allow_network else "It reaches no network."
+    writes = "What it writes outside temporary folders is thrown away."
+    if how.allow_writes:
+        writes = "The real run writes its files as it would without dryfit, but is stopped before its end."
     print(
         f"dryfit: {' '.join(words)} is rehearsed, and then trains for real on {described(real)}, for as many optimiser "
-        f"steps and at most {how.seconds:g} seconds. What it writes outside temporary folders is thrown away. "
-        f"{network} It takes memory of the card that other programs there may miss.",
+        f"steps and at most {how.seconds:g} seconds. {writes} {network} "
+        "It takes memory of the card that other programs there may miss.",
         file=sys.stderr,
     )
     if not is_asked:

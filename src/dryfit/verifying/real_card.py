@@ -16,7 +16,8 @@ from dryfit.errors import DryfitError, UsageError
 from dryfit.units import format_bytes
 from dryfit.verifying.driver import NO_CARD, NO_DRIVER
 
-_SECONDS = 60.0  # a card that sleeps takes some seconds to wake
+ASK = (sys.executable, "-m", "dryfit.verifying.driver")
+SECONDS_TO_ANSWER = 60.0  # a card that sleeps takes some seconds to wake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +61,12 @@ def cards_here(variables: Mapping[str, str] = os.environ) -> RealCard:
     Raises:
         UsageError: there is no driver or no card, or there are cards of several kinds; the message says what to do.
     """
-    package = str(Path(__file__).parents[2])
-    paths = os.pathsep.join(filter(None, (package, variables.get("PYTHONPATH"))))
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "dryfit.verifying.driver"],
-            env={**variables, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-        )
+        done = subprocess.run(ASK, env=asking(variables), capture_output=True, text=True, timeout=SECONDS_TO_ANSWER)
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"The NVIDIA driver did not answer within {_SECONDS:g} seconds; see whether nvidia-smi does, and restart "
-            "the driver or the machine if it does not."
+            f"The NVIDIA driver did not answer within {SECONDS_TO_ANSWER:g} seconds; see whether nvidia-smi does, and "
+            "restart the driver or the machine if it does not."
         ) from None
     if done.returncode:
         raise DryfitError(
@@ -81,6 +74,12 @@ def cards_here(variables: Mapping[str, str] = os.environ) -> RealCard:
             f"{done.returncode}. This is our fault; please report it with these lines:\n{done.stderr}"
         )
     return card_of(json.loads(done.stdout), hidden=variables.get("CUDA_VISIBLE_DEVICES"))
+
+
+def asking(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of `ASK`: a program's, with this very dryfit in it."""
+    paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), variables.get("PYTHONPATH"))))
+    return {**variables, "PYTHONPATH": paths}
 
 
 def card_of(answer: Mapping[str, Any], *, hidden: str | None = None) -> RealCard:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from dryfit.errors import UsageError
+from dryfit.rehearse import sandbox
 from dryfit.rehearse.assemble import Observed, processes_of
 from dryfit.rehearse.child import Request, run_once
-from dryfit.rehearse.command import command_line
+from dryfit.rehearse.command import command_line, current_folder
 from dryfit.rehearse.endings import OUT_OF_MEMORY as RAN_OUT
 from dryfit.rehearse.endings import WHOLE, ending_of, signal_name
 from dryfit.rehearse.launch import rehearse
@@ -17,8 +23,8 @@ from dryfit.rehearse.limits import limits_of
 from dryfit.rehearse.processes import Process
 from dryfit.rehearse.result import Ending, Result
 from dryfit.verifying.comparison import FAILED, OUT_OF_MEMORY, RAN, STOPPED, Figures, Side
-from dryfit.verifying.real_card import RealCard, Twin
-from dryfit.virtual_card import CardSettings, installed_torch
+from dryfit.verifying.real_card import ASK, SECONDS_TO_ANSWER, RealCard, Twin, asking
+from dryfit.virtual_card import CardSettings, environment, installed_torch
 
 # A row is to be read, and sent; what later steps add is in the peaks of the steps that are kept, and in the last.
 MOST_STEPS_KEPT = 32
@@ -31,6 +37,7 @@ class HowToRun:
     seconds: float
     host_memory_bytes: int | None = None
     allow_network: bool = False
+    allow_writes: bool = False  # in the real run: a rehearsal has garbage to write
     skip_weights: bool = False
     quiet: bool = False
     progress: TextIO | None = None
@@ -64,12 +71,50 @@ def run_virtually(
         reserve_bytes=real.used_before_bytes or 0,
         figures_only=True,
         run=run,
-        **{field.name: getattr(how, field.name) for field in dataclasses.fields(how)},
+        seconds=how.seconds,
+        host_memory_bytes=how.host_memory_bytes,
+        allow_network=how.allow_network,
+        skip_weights=how.skip_weights,
+        quiet=how.quiet,
+        progress=how.progress,
     )
     assert result.card is not None
     outside_bytes: int = result.card["outside_bytes"]
     processes = processes_of(seen[0])
     return _side(seen[0], processes, result.ending, card=real, more_bytes=outside_bytes), result
+
+
+def check_reach(how: HowToRun, stand_in: CardSettings | None = None) -> None:
+    """See that the driver can be reached from within the sandbox that the program will run in.
+
+    Raises:
+        UsageError: it cannot; the sentence says what the driver answered there.
+    """
+    variables = {**os.environ, **(environment(stand_in) if stand_in is not None else {})}
+    with tempfile.TemporaryFile() as answer:
+        keeper = sandbox.start(
+            ASK,
+            cwd=str(current_folder()),
+            env=asking(variables),
+            allow_writes=how.allow_writes,
+            allow_network=how.allow_network,
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+        )
+        with keeper:
+            keeper.wait(SECONDS_TO_ANSWER)
+        answer.seek(0)
+        text = answer.read()
+    found = json.loads(text) if text.strip() else {"problem": "no answer", "reason": ""}
+    if "problem" in found:
+        reason = f" ({found['reason']})" if found["reason"] else ""
+        way_out = "please report it with what `dryfit doctor` prints"
+        if not how.allow_writes:
+            way_out += "; with --allow-writes the program may reach it, and its files are real"
+        raise UsageError(
+            f"The driver answers here, and not from within the sandbox that the program runs in: {found['problem']}"
+            f"{reason}. Nothing was run; {way_out}."
+        )
 
 
 def run_for_real(
@@ -92,7 +137,7 @@ def run_for_real(
         values=False,
         skip_weights=how.skip_weights,
         exact_weights=True,
-        allow_writes=False,
+        allow_writes=how.allow_writes,
         allow_network=how.allow_network,
         quiet=how.quiet,
         progress=how.progress,

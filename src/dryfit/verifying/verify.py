@@ -18,7 +18,7 @@ from dryfit.verifying.comparison import FAILED, RAN, STOPPED
 from dryfit.verifying.privacy import hash_of_source, public_words
 from dryfit.verifying.real_card import RealCard, Twin, cards_here, check_driver, twin_of
 from dryfit.verifying.row import Row
-from dryfit.verifying.sides import HowToRun, RealRun, run_for_real, run_virtually
+from dryfit.verifying.sides import HowToRun, RealRun, check_reach, run_for_real, run_virtually
 from dryfit.virtual_card import CardSettings, environment, installed_torch
 
 # Libraries that take memory of the card, or decide how much a program takes.
@@ -100,10 +100,11 @@ def verify(
     `steps` is a number, "all", or None: as many as the rehearsal takes to be steady.
 
     Raises:
-        UsageError: no such program; or its rehearsal was stopped by a limit, or put nothing on the card, so that
-            nothing was run for real.
+        UsageError: no such program; the driver cannot be reached from within the sandbox; or the rehearsal was stopped
+            by a limit, or put nothing on the card, so that nothing was run for real.
         KeyboardInterrupt: the rehearsal was interrupted.
     """
+    check_reach(how, stand_in)
     virtual, result = run_virtually(words, twin, real, steps=steps, how=how)
     if result.ending.how == INTERRUPTED:
         raise KeyboardInterrupt
