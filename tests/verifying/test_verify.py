@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import re
 import socket
@@ -14,6 +15,7 @@ import pytest
 from dryfit.cards import find_card
 from dryfit.errors import UsageError
 from dryfit.verifying import sides
+from dryfit.verifying import verify as verifying
 from dryfit.verifying.comparison import FAILED, OUT_OF_MEMORY, RAN, STOPPED, by_phase, by_step, peaks
 from dryfit.verifying.real_card import cards_here
 from dryfit.verifying.sides import HowToRun, run_for_real
@@ -193,10 +195,27 @@ def test_a_machine_without_a_driver() -> None:
 
 
 def test_a_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dryfit.verifying import verify
     from dryfit.virtual_card import TorchBuild
 
     build = TorchBuild(version="2.14.1+cpu", cuda=None, cudnn=None, folder=Path("/site/torch"))
-    monkeypatch.setattr(verify, "installed_torch", lambda: build)
+    monkeypatch.setattr(verifying, "installed_torch", lambda: build)
     with pytest.raises(UsageError, match=r"^The installed torch 2\.14\.1\+cpu \(/site/torch\) is a CPU-only build\."):
         look()
+
+
+def test_a_card_that_others_have_filled_and_one_that_is_virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = dataclasses.replace(CARD, cuda="99.0", used_before_bytes=CARD.total_bytes - (100 << 20))
+    monkeypatch.setattr(verifying, "cards_here", lambda variables: full)
+    with pytest.raises(UsageError) as raised:
+        look()
+    assert str(raised.value) == (
+        "Other programs hold 21.94 GiB of the card's 22.03 GiB, which leaves no room for this one; `nvidia-smi` lists "
+        "them. Wait until they are gone, or choose another card with CUDA_VISIBLE_DEVICES."
+    )
+    monkeypatch.setattr(verifying, "cards_here", lambda variables: dataclasses.replace(full, is_virtual=True))
+    with pytest.raises(UsageError) as raised:
+        look()
+    assert str(raised.value) == (
+        "The card of this machine, NVIDIA L4, is a virtual one: dryfit's library is in front of CUDA's (LD_PRELOAD). "
+        "Start `dryfit verify` without it, on a machine with a real card."
+    )
