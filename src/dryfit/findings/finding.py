@@ -48,7 +48,7 @@ class Finding:
         for finding in result.findings:
             print(finding.code, finding.place.line, finding.claim, finding.advice)
 
-    `claim` and `advice` are sentences for a person. `place` is the line to change, `more_places` others that belong to it.
+    `claim` and `advice` are sentences for a person. `place` is the line to change; `more_places` belong to it.
     """
 
     code: str

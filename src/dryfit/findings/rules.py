@@ -38,18 +38,47 @@ RULES: tuple[Rule, ...] = (
     _rule("DF107", "hook-keeps-features", "A hook keeps what passes through a module at every step.", WATCH),
     _rule("DF108", "input-requires-grad", "Inputs that require gradients are kept with them.", WATCH),
     _rule("DF109", "exception-keeps-frames", "A caught exception keeps the variables of the functions it left.", WATCH),
-    _rule("DF110", "optimizer-made-anew", "An optimizer is made anew for the same parameters while the old one lives.", WATCH),
+    _rule(
+        "DF110",
+        "optimizer-made-anew",
+        "An optimizer is made anew for the same parameters while the old one lives.",
+        WATCH,
+    ),
     _rule("DF111", "dataset-on-device", "The whole dataset is moved to the card.", LINT, WATCH),
-    _rule("DF112", "autocast-around-the-loop", "One autocast region lasts over optimizer steps, with its cached copies.", LINT, WATCH),
-    _rule("DF113", "create-graph-cycle", "backward with create_graph=True leaves gradients that keep their graph.", LINT, WATCH),
+    _rule(
+        "DF112",
+        "autocast-around-the-loop",
+        "One autocast region lasts over optimizer steps, with its cached copies.",
+        LINT,
+        WATCH,
+    ),
+    _rule(
+        "DF113",
+        "create-graph-cycle",
+        "backward with create_graph=True leaves gradients that keep their graph.",
+        LINT,
+        WATCH,
+    ),
     _rule("DF114", "memory-grows", "Each step leaves more on the card than the one before.", WATCH),
     _rule("DF115", "host-memory-grows", "Each step leaves more in the host's memory than the one before.", WATCH),
-    _rule("DF201", "evaluation-with-graph", "An evaluation builds the graph of a backward pass that never comes.", LINT, WATCH),
+    _rule(
+        "DF201",
+        "evaluation-with-graph",
+        "An evaluation builds the graph of a backward pass that never comes.",
+        LINT,
+        WATCH,
+    ),
     _rule("DF202", "predictions-on-device", "An evaluation collects its outputs on the card.", LINT, WATCH),
     _rule("DF301", "loss-not-divided", "Gradients are accumulated, and the loss is not divided.", LINT),
     _rule("DF302", "clip-before-unscale", "Gradients are clipped while they are still scaled.", LINT, WATCH),
     _rule("DF303", "scheduler-per-micro-batch", "The learning rate's schedule moves at each micro-batch.", LINT, WATCH),
-    _rule("DF304", "zero-grad-after-backward", "Gradients are cleared between backward and the optimizer's step.", LINT, WATCH),
+    _rule(
+        "DF304",
+        "zero-grad-after-backward",
+        "Gradients are cleared between backward and the optimizer's step.",
+        LINT,
+        WATCH,
+    ),
     _rule("DF305", "no-sync-around-backward-only", "no_sync does nothing around backward alone.", LINT),
     _rule("DF401", "reentrant-checkpoint", "Checkpointing is reentrant, or does not say.", LINT),
     _rule("DF402", "cache-with-checkpointing", "use_cache is on while blocks are checkpointed.", LINT),
@@ -65,7 +94,7 @@ RULES: tuple[Rule, ...] = (
     _rule("DF507", "out-of-memory-without-numbers", "Memory ran out, and the text does not say how.", EXPLAIN),
     _rule("DF508", "likely-out-of-memory", "A library could not start, most likely for lack of memory.", EXPLAIN),
     _rule("DF509", "not-out-of-memory", "The text speaks of memory, and memory is not the cause.", EXPLAIN),
-)  # fmt: skip
+)
 
 _BY_WORD = {word: rule for rule in RULES for word in (rule.code, rule.name)}
 
