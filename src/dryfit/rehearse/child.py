@@ -74,6 +74,8 @@ class Request:
     recording: bool = True
     measures: tuple[str, ...] = ()
     facts: bool = False
+    observe: bool = False
+    watch: bool = False
     exact_weights: bool = False
     shown: tuple[str, ...] = ()  # in place of `program`
 
@@ -98,6 +100,8 @@ def run_once(request: Request, card: CardSettings, *, fork: StartKeeper | None =
             modules=fork is not None,
             measures=request.measures,
             facts=request.facts,
+            observe=request.observe,
+            watch=request.watch,
             exact_weights=request.exact_weights,
         )
         variables = variables_of(environment(card, request.torch), orders, allow_network=request.allow_network)

@@ -203,6 +203,12 @@ def wrap_engine_run_backward(wrap: Callable[[Callable[..., Any]], Callable[..., 
     torch.autograd._engine_run_backward = wrapped  # imported there by name
 
 
+def wanted_of_engine(arguments: Sequence[Any]) -> tuple[Any, bool | None, bool]:
+    """Of the arguments of that function: the tensors, `retain_graph` and `create_graph` (2.4 to 2.14)."""
+    tensors, _, retain_graph, create_graph, *_ = arguments
+    return tensors, retain_graph, create_graph
+
+
 def wrap_next_batch(dataloader: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Wrap what iterators of `torch.utils.data.DataLoader` do for a batch; `dataloader` is its module (2.4 to 2.14)."""
     iterator = dataloader._BaseDataLoaderIter

@@ -1,4 +1,4 @@
-"""Memory grows in the first steps for good reasons: states are made, masks are kept for each length, a graph is warmed."""
+"""Memory grows in the first steps for good reasons: states are made, a mask is kept for each length."""
 
 import torch
 from parts import WIDTH, batches, classifier

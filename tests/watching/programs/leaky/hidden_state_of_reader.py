@@ -1,5 +1,5 @@
 # DF104 self.hidden, device
-"""A model keeps its own hidden state from batch to batch while nothing is trained but a head: no backward reaches it."""
+"""A model keeps its hidden state from batch to batch; only a head is trained, so no backward pass reaches it."""
 
 import torch
 from parts import WIDTH, sequences
