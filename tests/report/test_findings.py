@@ -4,11 +4,14 @@ import dataclasses
 import io
 from pathlib import Path
 
-from tests.results import PLAIN_RESULT
-
 from dryfit.findings import Evidence, Finding, Place
 from dryfit.rehearse.result import Result
+from dryfit.report.notebook import html
+from dryfit.report.page.tables import sections
 from dryfit.report.text import print_result
+
+from ..results import PLAIN_RESULT
+from . import footprints
 
 MIB = 1 << 20
 OUTPUTS = Finding(
@@ -52,6 +55,16 @@ DF101: total_loss keeps the graph of every step.
 The program finished by itself.
 """
     )
+
+
+def test_the_notebook_and_the_page_show_them() -> None:
+    result = dataclasses.replace(PLAIN_RESULT, findings=[OUTPUTS, LOSS])
+    assert "DF102 train.py:31: outputs keeps the output of every step." in html(result)
+    shown = sections(footprints.gpt2(), result, str)
+    assert next(iter(shown)) == "findings"
+    for words in ("DF102", "train.py:31", "outputs.append(logits.detach())", OUTPUTS.advice, LOSS.claim):
+        assert words in shown["findings"]
+    assert "findings" not in sections(footprints.gpt2(), PLAIN_RESULT, str)
 
 
 def test_without_findings_nothing_is_said_of_them() -> None:
