@@ -31,9 +31,7 @@ class Observing:
         """Forget what was seen, as in a forked child, and look on if that is wanted."""
         self._observer, self._failure = None, ""
         if is_wanted:
-            from dryfit.watching.observer import Observer
-
-            self._observer = Observer()
+            self._guarded(self._begin)
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         if self._observer is not None:
@@ -77,6 +75,11 @@ class Observing:
         """What was found, as plain values."""
         found = self._guarded(self._observer.findings) if self._observer is not None else None
         return [finding.to_dict() for finding in found or ()]
+
+    def _begin(self) -> None:
+        from dryfit.watching.observer import Observer
+
+        self._observer = Observer()
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         try:
