@@ -42,7 +42,8 @@ class Retraced:
     recorded: what came after it was not played; `failed_bytes` is its size, None where all was served. `unserved`
     counts the requests that failed when they were recorded and failed again, `ooms` all that failed. `retries` counts
     how often the allocator had to give back its cache and ask again. `begin_allocated_bytes` and
-    `begin_reserved_bytes` are the state in which the recording began, `begin_is_exact` whether it is the recorded one.
+    `begin_reserved_bytes` are the state in which the recording began (0 if not even that could be had),
+    `begin_is_exact` whether it is the recorded one.
     `torch` is the version whose allocator this is.
     """
 
@@ -70,8 +71,23 @@ class Retraced:
 
 
 @contextlib.contextmanager
+def allocator_process() -> Iterator[AllocatorProcess]:
+    """A process with PyTorch's allocator in it, to play recordings in; torch is imported once for all of them.
+
+    Raises:
+        UsageError: there is no torch with CUDA in it.
+    """
+    with tempfile.TemporaryDirectory(prefix="dryfit-retrace-") as folder:
+        process = AllocatorProcess(Path(folder))
+        try:
+            yield process
+        finally:
+            process.close()
+
+
+@contextlib.contextmanager
 def retraces(trace: DeviceTrace, allocator_settings: Mapping[str, Any] | None = None) -> Iterator[Retraces]:
-    """Play one card's recording several times; torch is imported once, and each playing takes seconds or less.
+    """Play one card's recording several times; each playing takes seconds or less.
 
         with retraces(trace, recording.about.get("allocator_settings")) as retrace:
             retrace().peak_reserved_bytes
@@ -82,32 +98,18 @@ def retraces(trace: DeviceTrace, allocator_settings: Mapping[str, Any] | None = 
     Raises:
         UsageError: there is no torch with CUDA in it, or the recording is damaged.
     """
-    with tempfile.TemporaryDirectory(prefix="dryfit-retrace-") as folder:
-        running = Retraces(trace, recorded_settings(allocator_settings), Path(folder))
-        try:
-            yield running
-        finally:
-            running.close()
+    with allocator_process() as process:
+        yield Retraces(trace, recorded_settings(allocator_settings), process)
 
 
 class Retraces:
     """What `retraces` gives: called with settings and a size, it plays the recording."""
 
-    def __init__(self, trace: DeviceTrace, recorded: AllocatorSettings, folder: Path) -> None:
+    def __init__(self, trace: DeviceTrace, recorded: AllocatorSettings, process: AllocatorProcess) -> None:
         self.recorded = recorded
-        self._trace, self._folder = trace, folder
+        self._trace, self._process = trace, process
         self._requests: dict[bool, Requests] = {}
         self._played: dict[tuple[AllocatorSettings, int | None, float | None], Retraced] = {}
-        self._errors = (folder / "errors").open("w+b")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "dryfit.rehearse.inside.retrace"],
-            cwd=folder,  # where nothing lies that an import could find first
-            env=_variables(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
 
     @property
     def capacity_bytes(self) -> int | None:
@@ -132,19 +134,43 @@ class Retraces:
         settings = settings or self.recorded
         key = (settings, memory_bytes, memory_fraction)
         if key not in self._played:
-            self._played[key] = self._play(settings, memory_bytes, memory_fraction)
+            requests = self._requests_for(settings)
+            self._played[key] = self._process.play(requests, settings, memory_bytes, memory_fraction)
         return self._played[key]
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for file in (self._process.stdin, self._process.stdout, self._errors):
-            if file is not None:
-                file.close()
+    def _requests_for(self, settings: AllocatorSettings) -> Requests:
+        """There are two kinds: with what was held at the beginning as it was, and packed."""
+        as_recorded = self.recorded.place_as(settings)
+        if as_recorded not in self._requests:
+            self._requests[as_recorded] = requests_of(self._trace, self.recorded, settings)
+        return self._requests[as_recorded]
 
-    def _play(self, settings: AllocatorSettings, memory_bytes: int | None, memory_fraction: float | None) -> Retraced:
-        requests = self._requests_for(settings)
+
+class AllocatorProcess:
+    """The process, and what is said to it and by it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: tuple[Requests, Path] | None = None
+        self._errors = (folder / "errors").open("w+b")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "dryfit.rehearse.inside.retrace"],
+            cwd=folder,  # where nothing lies that an import could find first
+            env=_variables(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def play(
+        self,
+        requests: Requests,
+        settings: AllocatorSettings,
+        memory_bytes: int | None = None,
+        memory_fraction: float | None = None,
+    ) -> Retraced:
+        """Play requests through a new allocator; as `Retraces.__call__`."""
         card = settings_of(unlimited_card(), address_order=requests.address_order)
         if memory_bytes is not None:
             card = dataclasses.replace(card, memory_bytes=memory_bytes)
@@ -158,24 +184,20 @@ class Retraces:
         )
         if "failure" in answer:
             raise DryfitError(
-                f"The recording could not be played under {settings.in_words()}: {answer['failure']} "
-                f"(torch {answer['torch']})."
+                f"The recording could not be played under {settings.in_words()} with torch {answer['torch']}: "
+                f"{answer['failure'].rstrip('.')}."
             )
-        begin, peaks = answer["begin"], answer["peaks"]
-        failed_at = answer["failed_at"]
-        begun = bool(begin)
+        begin, peaks, failed_at = answer["begin"], answer["peaks"], answer["failed_at"]
+        exact = {"allocated": requests.begin_allocated_bytes, "reserved": requests.begin_reserved_bytes}
         return Retraced(
             settings=settings,
             memory_bytes=memory_bytes,
             peak_allocated_bytes=peaks["allocated"],
             peak_active_bytes=peaks["active"],
             peak_reserved_bytes=peaks["reserved"],
-            begin_allocated_bytes=begin["allocated"] if begun else requests.begin_allocated_bytes,
-            begin_reserved_bytes=begin["reserved"] if begun else requests.begin_reserved_bytes,
-            begin_is_exact=begun
-            and requests.begins_as_recorded
-            and begin["allocated"] == requests.begin_allocated_bytes
-            and begin["reserved"] == requests.begin_reserved_bytes,
+            begin_allocated_bytes=begin.get("allocated", 0),
+            begin_reserved_bytes=begin.get("reserved", 0),
+            begin_is_exact=requests.begins_as_recorded and all(begin.get(name) == exact[name] for name in exact),
             end_reserved_bytes=answer["end_reserved"],
             ooms=answer["ooms"],
             unserved=answer["unserved"],
@@ -186,14 +208,23 @@ class Retraces:
             torch=answer["torch"],
         )
 
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for file in (self._process.stdin, self._process.stdout, self._errors):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    file.close()
+
     def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
         if line:
             answer: dict[str, Any] = json.loads(line)
             return answer
@@ -204,20 +235,14 @@ class Retraces:
             f"{': ' + said[-1] if said else ', and said nothing'}."
         )
 
-    def _requests_for(self, settings: AllocatorSettings) -> Requests:
-        """There are two kinds: with what was held at the beginning as it was, and packed."""
-        as_recorded = self.recorded.place_as(settings)
-        if as_recorded not in self._requests:
-            self._requests[as_recorded] = requests_of(self._trace, self.recorded, settings)
-        return self._requests[as_recorded]
-
     def _file_of(self, requests: Requests) -> Path:
-        path = self._folder / f"requests-{id(requests)}"
-        if not path.exists():
+        if self._written is None or self._written[0] is not requests:
+            path = self._folder / "requests"
             with path.open("wb") as file:
                 for name, _ in COLUMNS:
                     getattr(requests, name).tofile(file)
-        return path
+            self._written = requests, path
+        return self._written[1]
 
 
 def _variables() -> dict[str, str]:
