@@ -14,6 +14,9 @@
     found = dryfit.plan(["train.py"], gpu="rtx-3090")
     found.cheapest                  # the measures with which it fits, at the least price
 
+    for finding in dryfit.lint(["train.py"]).findings:      # known mistakes, from the source alone
+        print(finding.place.line, finding.claim, finding.advice)
+
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
 Importing this module loads nothing heavy; each name is loaded when it is first used.
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
     from dryfit.analyse import analyse as analysis_of
     from dryfit.cards import Card, all_cards, find_card
     from dryfit.errors import DryfitError, UnknownCard, UsageError
+    from dryfit.findings import Finding
     from dryfit.in_process import virtual
+    from dryfit.linting import lint
     from dryfit.recording.opening import open_recording
     from dryfit.rehearse.launch import rehearse as run
     from dryfit.rehearse.result import Result
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Card",
     "DryfitError",
+    "Finding",
     "Fit",
     "Footprint",
     "Plan",
@@ -52,6 +58,7 @@ __all__ = [
     "analysis_of",
     "find_card",
     "fit",
+    "lint",
     "open_recording",
     "plan",
     "run",
@@ -61,6 +68,7 @@ __all__ = [
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
+    "Finding": "dryfit.findings:Finding",
     "Fit": "dryfit.search.found:Fit",
     "Footprint": "dryfit.analyse:Footprint",
     "Plan": "dryfit.search.planned:Plan",
@@ -71,6 +79,7 @@ _HOMES = {
     "analysis_of": "dryfit.analyse:analyse",
     "find_card": "dryfit.cards:find_card",
     "fit": "dryfit.search.fit:fit",
+    "lint": "dryfit.linting:lint",
     "open_recording": "dryfit.recording.opening:open_recording",
     "plan": "dryfit.search.plan:plan",
     "run": "dryfit.rehearse.launch:rehearse",

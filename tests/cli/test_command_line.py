@@ -65,7 +65,7 @@ OPTIONS = {
     "run": {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
         "--allow-network", "--skip-weights", "--exact-weights", "--no-values", "--with", "--quiet", "--json",
-        "--output", "--report", "--record",
+        "--output", "--report", "--record", "--watch",
     },
     "fit": {
         "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
@@ -81,6 +81,7 @@ OPTIONS = {
         "--fused", "--for-loop", "--gpu", "--json",
     },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
+    "lint": {"--help", "--select", "--ignore", "--json", "--sarif", "--github", "--output", "--explain"},
     "cards": {"--help", "--json"},
     "doctor": {"--help", "--json"},
 }  # fmt: skip

@@ -8,6 +8,6 @@ A rehearsal, a live run (`watching`), an error's text (`oom`), a recording and t
 """
 
 from dryfit.findings.finding import Evidence, Finding, Place
-from dryfit.findings.rules import RULES, Rule, rule_of
+from dryfit.findings.rules import EXPLAIN, LINT, RULES, WATCH, Rule, rule_of
 
-__all__ = ["RULES", "Evidence", "Finding", "Place", "Rule", "rule_of"]
+__all__ = ["EXPLAIN", "LINT", "RULES", "WATCH", "Evidence", "Finding", "Place", "Rule", "rule_of"]
