@@ -1,0 +1,17 @@
+"""What the rules know of a source file, built once and read by all of them.
+
+tree.py          the syntax tree with parents: loops, functions and branches around a node
+names.py         names as written, and as the imports make them
+bindings.py      which assignments a name may come from at a place
+objects.py       which names are models, optimizers, schedules, scalers, losses' functions
+functions.py     functions of this file, who calls them, and what the frameworks call
+grad_mode.py     whether a place runs without gradients
+backward.py      the calls that walk a graph back, and the losses they walk from
+tensors.py       whether an expression holds a graph
+training.py      optimizer steps, cleared gradients, and loops that accumulate
+evaluation.py    forward passes of a model in eval() mode
+"""
+
+from dryfit.linting.flow.flow import Flow
+
+__all__ = ["Flow"]

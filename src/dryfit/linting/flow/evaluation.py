@@ -1,0 +1,175 @@
+"""Forward passes in a loop, of a model in eval() mode, that no backward follows and whose graph is built all the same."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dryfit.linting.flow import tree
+from dryfit.linting.flow.backward import Backward
+from dryfit.linting.flow.names import full_name, is_false, keyword, last_part, reference
+from dryfit.linting.flow.tensors import Tensors
+
+# Words in the names of functions, or of what is called in the loop, that need gradients of a model in eval() mode.
+_NEEDS_GRADIENTS = re.compile(
+    r"attack|adversar|perturb|pgd|fgsm|saliency|attribut|gradcam|grad_cam|(^|_)cam(_|$)|explain|hessian|jacobian|fisher|"
+    r"influence|autograd|backward|gradient|(^|_)grads?(_|$)|optimi[sz]|inver(t|sion)|dream|finetune|fine_tune|calibrat|"
+    r"train_step|training_step|register_hook|requires_grad|langevin|retain_grad|sensitiv|distill|quantiz|trace|export|style",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationForward:
+    """One such forward pass: `call` is `model(x)`, `loop` the loop it stands in, `mode` the call of `model.eval()`."""
+
+    call: ast.Call
+    model: str
+    loop: ast.AST
+    mode: ast.Call
+
+
+def evaluation_forwards(syntax: tree.Syntax, tensors: Tensors, backwards: list[Backward]) -> list[EvaluationForward]:
+    """Those of the whole file."""
+    if _freezes_everything(syntax):
+        return []
+    found: list[EvaluationForward] = []
+    for call in syntax.each(ast.Call):
+        if tensors.is_model_call(call) and not tensors.grad_mode.off(call):
+            found.extend(_of_call(call, tensors, backwards))
+    return found
+
+
+def _of_call(call: ast.Call, tensors: Tensors, backwards: list[Backward]) -> Iterator[EvaluationForward]:
+    parents = tensors.parents
+    model = reference(call.func).removesuffix(".forward")
+    loop = tree.loop_of(parents, call)
+    function = tree.function_of(parents, call)
+    mode = _mode(call, model, tensors)
+    if loop is None or mode is None or model == "self":
+        return
+    scope: ast.AST = function or _top(parents, call)
+    if function is not None and function.name in tensors.functions.passed_on:
+        return
+    if (
+        _NEEDS_GRADIENTS.search(tree.qualified_name(parents, call))
+        or _frozen(scope, model)
+        or _frozen(_top(parents, call), model)
+    ):
+        return
+    if any(tree.within(parents, each.node, loop) for each in backwards):
+        return
+    if any(_follows(each, mode, function, tensors, model) for each in backwards):
+        return
+    for node in tree.own(loop):
+        if isinstance(node, ast.Call) and _may_need_gradients(node, model, tensors, backwards):
+            return
+    yield EvaluationForward(call, model, loop, mode)
+
+
+def _mode(call: ast.Call, model: str, tensors: Tensors) -> ast.Call | None:
+    """The `model.eval()` that rules `call`: the last change of mode before it, on every way to it."""
+    statement = tree.statement_of(tensors.parents, call)
+    while True:
+        block = tree.block_around(tensors.parents, statement)
+        position = next(index for index, each in enumerate(block) if each is statement)
+        for each in reversed(block[:position]):
+            if not isinstance(each, (*tree.FUNCTIONS, ast.ClassDef)) and (changes := _changes(each, model, tensors)):
+                last = changes[-1]
+                whole = isinstance(each, (ast.Expr, ast.Assign))
+                return last if whole and isinstance(last.func, ast.Attribute) and last.func.attr == "eval" else None
+        parent: ast.AST | None = tensors.parents.get(statement)
+        while parent is not None and not isinstance(parent, (ast.stmt, ast.Module)):
+            parent = tensors.parents.get(parent)
+        if not isinstance(parent, ast.stmt) or isinstance(parent, (*tree.FUNCTIONS, ast.ClassDef)):
+            return None
+        statement = parent
+
+
+def _changes(statement: ast.AST, model: str, tensors: Tensors) -> list[ast.Call]:
+    found = []
+    for node in [statement, *tree.own(statement)]:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("eval", "train"):
+            if _receiver(node) == model or (
+                isinstance(tensors.parents.get(node), ast.Assign) and _assigned(node, model, tensors)
+            ):
+                if node.func.attr == "train" and node.args and is_false(node.args[0]):
+                    continue
+                found.append(node)
+        elif isinstance(node, ast.Call) and (function := tensors.functions.called(node)) is not None:
+            inside = [
+                each
+                for each in tree.own(function)
+                if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
+            ]
+            if any(each.func.attr == "train" for each in inside if isinstance(each.func, ast.Attribute)):
+                found.append(node)
+    return sorted(found, key=lambda each: (each.lineno, each.col_offset))
+
+
+def _receiver(call: ast.Call) -> str:
+    node: ast.AST = call.func.value  # type: ignore[attr-defined]
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return reference(node)
+
+
+def _assigned(call: ast.Call, model: str, tensors: Tensors) -> bool:
+    parent = tensors.parents[call]
+    return isinstance(parent, ast.Assign) and any(reference(each) == model for each in parent.targets)
+
+
+def _follows(backward: Backward, mode: ast.Call, function: ast.AST | None, tensors: Tensors, model: str) -> bool:
+    """Whether a backward comes in the same function after eval(), with no train() in between."""
+    node = backward.node
+    if tree.function_of(tensors.parents, node) is not function:
+        return False
+    if node.lineno < mode.lineno:  # type: ignore[attr-defined]
+        return False
+    between = [
+        each
+        for each in _changes(function or _top(tensors.parents, node), model, tensors)
+        if mode.lineno < each.lineno <= node.lineno  # type: ignore[attr-defined]
+    ]
+    return not any(isinstance(each.func, ast.Attribute) and each.func.attr == "train" for each in between)
+
+
+def _may_need_gradients(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backward]) -> bool:
+    name = full_name(tensors.imports, call.func) or getattr(call.func, "attr", "")
+    if _NEEDS_GRADIENTS.search(last_part(name)) or name.startswith("torch.autograd.") or last_part(name) == "step":
+        return not name.startswith(("torch.autograd.Variable", "torch.autograd.profiler"))
+    if any(keyword(call, each) is not None for each in ("requires_grad", "volatile")):
+        return True
+    function = tensors.functions.called(call)
+    if function is not None:
+        return any(tree.within(tensors.parents, each.node, function) for each in backwards)
+    # A function of another file that is given the model may walk its graph.
+    given = [reference(each) for each in [*call.args, *(each.value for each in call.keywords)]]
+    return model in given and name not in ("len", "print", "isinstance", "getattr", "hasattr", "type")
+
+
+def _frozen(scope: ast.AST, model: str) -> bool:
+    """Whether the model's parameters are said not to need gradients, or the model is one that has none."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Call) and reference(node.func) == f"{model}.requires_grad_":
+            return True
+        if isinstance(node, ast.For) and reference(getattr(node.iter, "func", None)).startswith(f"{model}."):
+            for each in ast.walk(node):
+                if isinstance(each, ast.Attribute) and each.attr in ("requires_grad", "requires_grad_"):
+                    return True
+    return False
+
+
+def _freezes_everything(syntax: tree.Syntax) -> bool:
+    names = ("set_grad_enabled", "_set_grad_enabled", "volatile")
+    if any(node.attr in names for node in syntax.each(ast.Attribute)):
+        return True
+    return any(node.arg == "volatile" for node in syntax.each(ast.keyword))
+
+
+def _top(parents: tree.Parents, node: ast.AST) -> ast.AST:
+    while node in parents:
+        node = parents[node]
+    return node

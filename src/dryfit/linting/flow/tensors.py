@@ -1,0 +1,181 @@
+"""Whether an expression holds a graph, and what a loss is made from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dryfit.linting.flow import tree
+from dryfit.linting.flow.backward import KEEPS_GRAPH, Backward, arithmetic_roots
+from dryfit.linting.flow.bindings import Binding, Bindings
+from dryfit.linting.flow.functions import Functions
+from dryfit.linting.flow.grad_mode import GradMode
+from dryfit.linting.flow.names import full_name, last_part, reference
+from dryfit.linting.flow.objects import Kind
+
+# Methods and functions of torch whose result has no graph: numbers, indices, comparisons, moves to numpy.
+_PLAIN = frozenset(
+    "item tolist numpy detach detach_ argmax argmin size numel dim eq ne ge gt le lt long int bool byte topk_indices nonzero "
+    "no_grad sign round floor ceil isnan isinf isfinite all any shape argsort zeros_like ones_like full_like rand_like "
+    "randn_like randint zeros ones full empty tensor as_tensor from_numpy randn rand arange eye randperm one_hot".split()
+)
+_PLAIN_BUILTINS = {"float", "int", "len", "str", "bool", "round", "repr", "range"}
+_PLAIN_ATTRIBUTES = {"data", "shape", "device", "dtype", "grad_fn", "ndim"}
+# (values, indices): what is taken from the second place is an index.
+_WITH_INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue"}
+# Functions of a tensor that are differentiable.
+_DIFFERENTIABLE = KEEPS_GRAPH | frozenset(
+    "softmax log_softmax sigmoid tanh relu logsigmoid gelu normalize pad interpolate max min topk sort amax amin cat stack "
+    "einsum matmul bmm mm permute transpose t flatten expand repeat chunk split gather index_select masked_select norm "
+    "clamp where mse_loss l1_loss smooth_l1_loss cross_entropy nll_loss binary_cross_entropy huber_loss kl_div "
+    "binary_cross_entropy_with_logits cosine_similarity cosine_embedding_loss triplet_margin_loss hinge_embedding_loss "
+    "ctc_loss logsumexp".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """What is known of the tensors of one file."""
+
+    parents: tree.Parents
+    imports: dict[str, str]
+    bindings: Bindings
+    functions: Functions
+    grad_mode: GradMode
+    kinds: dict[str, Kind]
+    modules: dict[str, ast.ClassDef]
+
+    def is_model_call(self, node: ast.AST) -> bool:
+        """Whether the call is a forward pass: `model(x)`, `model.forward(x)`, or `self(x)` in a module."""
+        if not isinstance(node, ast.Call):
+            return False
+        name = reference(node.func)
+        if name.endswith(".forward"):
+            name = name.removesuffix(".forward")
+        if self.kinds.get(name) is Kind.MODEL:
+            return True
+        holder = tree.class_of(self.parents, node) if name == "self" else None
+        return holder is not None and holder.name in self.modules
+
+    def holds_graph(self, node: ast.AST | None, depth: int = 8) -> bool | None:
+        """True: the value has the graph of a forward pass; False: it has none; None: not known."""
+        if node is None or depth == 0:
+            return None
+        if isinstance(node, (ast.Constant, ast.Compare, ast.BoolOp, ast.JoinedStr)):
+            return False
+        if isinstance(node, ast.Call):
+            return self._of_call(node, depth)
+        if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
+            return False
+        if name := reference(node):
+            return self._of_name(name, node, depth)
+        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
+            return self.holds_graph(node.value, depth - 1)
+        if isinstance(node, (ast.BinOp, ast.Tuple, ast.List)):
+            parts: list[ast.expr] = [node.left, node.right] if isinstance(node, ast.BinOp) else node.elts
+            return _any(self.holds_graph(each, depth - 1) for each in parts)
+        if isinstance(node, ast.UnaryOp):
+            return self.holds_graph(node.operand, depth - 1)
+        if isinstance(node, ast.IfExp):
+            return _same([self.holds_graph(node.body, depth - 1), self.holds_graph(node.orelse, depth - 1)])
+        return None
+
+    def _of_name(self, name: str, at: ast.AST, depth: int) -> bool | None:
+        found: list[bool | None] = []
+        for binding in self.bindings.reaching(name, at):
+            if binding.how == "add":
+                found.append(self.holds_graph(binding.value, depth - 1) or None)
+            elif binding.value is None or binding.how in ("parameter", "define", "for"):
+                found.append(None)
+            else:
+                found.append(self._of_binding(binding, depth))
+        # `loss = 0` before `loss += ...`: the sum decides.
+        if True in found and all(each is not None for each in found):
+            zeros = [each for each in self.bindings.reaching(name, at) if isinstance(each.value, ast.Constant)]
+            return True if found.count(True) + len(zeros) == len(found) else None
+        return _same(found)
+
+    def _of_binding(self, binding: Binding, depth: int) -> bool | None:
+        if self.grad_mode.off(binding.node):
+            return False
+        value = binding.value
+        if isinstance(value, ast.Call) and binding.index >= 1:
+            name = last_part(full_name(self.imports, value.func)) or getattr(value.func, "attr", "")
+            if name in _WITH_INDICES:
+                return False
+        return self.holds_graph(value, depth - 1)
+
+    def _of_call(self, call: ast.Call, depth: int) -> bool | None:
+        full = full_name(self.imports, call.func)
+        last = last_part(full) or getattr(call.func, "attr", "")
+        if full in _PLAIN_BUILTINS or last in _PLAIN or last == "requires_grad_":
+            return False
+        if self.grad_mode.off(call):
+            return False
+        if self.is_model_call(call):
+            return True
+        name = reference(call.func)
+        if self.kinds.get(name) is Kind.LOSS_FUNCTION or (
+            isinstance(call.func, ast.Call) and self._makes_loss(call.func)
+        ):
+            return _any(self.holds_graph(each, depth - 1) for each in call.args)
+        function = self.functions.called(call)
+        if function is not None:
+            return self._returned(function, depth)
+        if last in _DIFFERENTIABLE:
+            if full.startswith("torch.") or full in ("torch", "sum"):
+                return _any(self.holds_graph(each, depth - 1) for each in call.args)
+            if isinstance(call.func, ast.Attribute):
+                return self.holds_graph(call.func.value, depth - 1)
+        return None
+
+    def _makes_loss(self, call: ast.Call) -> bool:
+        name = full_name(self.imports, call.func)
+        return name.startswith("torch.nn.") and name.endswith("Loss")
+
+    def _returned(self, function: tree.Function, depth: int) -> bool | None:
+        if self.grad_mode.off(function.body[0]):
+            return False
+        values = [each.value for each in tree.own(function) if isinstance(each, ast.Return)]
+        return _same([self.holds_graph(each, min(depth - 1, 4)) for each in values])
+
+    def walked_roots(self, backward: Backward, depth: int = 4) -> list[tuple[str, frozenset[Binding]]]:
+        """The names whose graph a backward walks, with where they come from: for `(loss / k).backward()`, `loss`."""
+        found: list[tuple[str, frozenset[Binding]]] = []
+
+        def add(expression: ast.AST, left: int) -> None:
+            for root in arithmetic_roots(expression, self.imports):
+                reaching = self.bindings.reaching(reference(root), root)
+                found.append((reference(root), frozenset(reaching)))
+                for binding in reaching if left else ():
+                    if binding.value is not None and binding.how in ("assign", "with", "add"):
+                        add(binding.value, left - 1)
+
+        add(backward.loss, depth)
+        return found
+
+    def sources(self, expression: ast.AST, limit: int = 400) -> set[Binding]:
+        """All assignments that the value of an expression comes from, through any calls."""
+        found: set[Binding] = set()
+        todo = [expression]
+        while todo and len(found) < limit:
+            for node in ast.walk(todo.pop()):
+                if isinstance(node, (ast.Name, ast.Attribute)) and (name := reference(node)):
+                    for binding in self.bindings.reaching(name, node):
+                        if binding not in found:
+                            found.add(binding)
+                            if binding.value is not None:
+                                todo.append(binding.value)
+        return found
+
+
+def _any(values: Iterator[bool | None]) -> bool | None:
+    listed = list(values)
+    if True in listed:
+        return True
+    return None if None in listed or not listed else False
+
+
+def _same(values: list[bool | None]) -> bool | None:
+    return values[0] if values and all(each is values[0] for each in values) else None

@@ -1,0 +1,98 @@
+"""DF101: `total_loss += loss`, where `loss` still has its graph."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dryfit.findings import Finding
+from dryfit.linting.flow import Flow, tree
+from dryfit.linting.flow.keeping import outlives, walked_back, walked_before
+from dryfit.linting.flow.names import base_name, reference
+
+
+def check(flow: Flow) -> Iterator[Finding]:
+    """Sums over iterations of losses that a backward walks, or that an evaluation makes with a graph."""
+    for statement in flow.syntax.each(ast.AugAssign, ast.Assign):
+        summed = _summed(statement)
+        if summed is not None:
+            yield from _of_sum(flow, statement, *summed)
+
+
+def _summed(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The sum and what is added: of `a += b`, and of `a = a + b`."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        if isinstance(statement.value, (ast.List, ast.Tuple)):
+            # A list grows: DF102.
+            return None
+        return statement.target, statement.value
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.BinOp):
+        target, value = statement.targets[0], statement.value
+        if isinstance(value.op, ast.Add) and reference(target):
+            for one, other in ((value.left, value.right), (value.right, value.left)):
+                if reference(one) == reference(target):
+                    return target, other
+    return None
+
+
+def _of_sum(flow: Flow, statement: ast.AST, target: ast.expr, value: ast.expr) -> Iterator[Finding]:
+    holder = base_name(target)
+    if not holder or holder.endswith(".data") or flow.grad_mode.off(statement):
+        return
+    loop = flow.loop(statement)
+    if loop is None:
+        if not holder.startswith("self.") or flow.function(statement) is None:
+            return
+        if any(each.node is not statement for each in flow.bindings.in_function(flow.function(statement), holder)):
+            return
+    elif not _kept(flow, holder, statement, loop):
+        return
+    if walked_back(flow, holder, statement):
+        return
+    backward = walked_before(flow, value, loop)
+    written = ast.unparse(value)
+    if backward is not None and written != holder:
+        freed = "backward has freed what it held on the card, so host memory grows"
+        yield flow.finding(
+            "DF101",
+            statement,
+            f"`{holder}` sums `{written}` together with its graph, so the graph of every iteration stays: {freed}.",
+            f"Add the number: {_number(flow, value)}.",
+            backward.node,
+            memory="host",
+            holder=holder,
+        )
+    elif loop is not None and any(each.loop is loop for each in flow.evaluations):
+        if flow.tensors.holds_graph(value) is True and not _used_in_loss(flow, statement):
+            yield flow.finding(
+                "DF101",
+                statement,
+                f"`{holder}` sums `{written}` together with its graph, and no backward frees it: "
+                "the activations of every batch stay on the card.",
+                f"Put the loop under `torch.no_grad()`, and add the number: {_number(flow, value)}.",
+                holder=holder,
+            )
+
+
+def _kept(flow: Flow, holder: str, statement: ast.AST, loop: ast.AST) -> bool:
+    if outlives(flow, holder, statement, loop):
+        return True
+    if not holder.startswith("self."):
+        return False
+    # An attribute that this function does not set itself was set by another.
+    return all(each.how in ("add", "parameter") for each in flow.bindings.reaching(holder, statement))
+
+
+def _number(flow: Flow, value: ast.expr) -> str:
+    if isinstance(value, (ast.Name, ast.Attribute)):
+        return f"`{ast.unparse(value)}.item()`, or `.detach()` where waiting for it each time is slow"
+    return "take `.item()` of the loss, or `.detach()` where waiting for it each time is slow"
+
+
+def _used_in_loss(flow: Flow, statement: ast.AST) -> bool:
+    function = flow.function(statement)
+    return any(
+        flow.function(each.node) is function and not tree.exclusive(flow.parents, each.node, statement)
+        for each in flow.backwards
+        if flow.within(each.node, flow.loop(statement))
+    )

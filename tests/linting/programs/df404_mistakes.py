@@ -1,0 +1,10 @@
+import torch
+from torch import nn
+from torch.nn import DataParallel as Parallel
+
+
+def wrapped(model):
+    model = nn.DataParallel(model)  # <- DF404
+    if torch.cuda.device_count() > 1:
+        model = torch.nn.DataParallel(model, device_ids=[0, 1]).cuda()  # <- DF404
+    return Parallel(model)  # <- DF404
