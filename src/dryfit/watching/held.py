@@ -1,0 +1,154 @@
+"""What keeps a group of objects, each holder once: its name as the program writes it, the line, and what is on the way."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dryfit.findings import Place
+from dryfit.places import is_of_the_program
+from dryfit.watching import naming_lines
+from dryfit.watching.frames import program_codes
+from dryfit.watching.holders import Way, ways_to
+from dryfit.watching.naming_lines import Naming
+from dryfit.watching.torch_private import is_function_context
+
+_NUMBER = re.compile(r"\[-?\d+\]|\{\.\.\.\}|\[\.\.\.\]")
+_VARIABLE = re.compile(r"\.<(\w+)>")
+_ATTRIBUTE = re.compile(r"\.(\w+)")
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A holder and those of the objects that it keeps, by their places in what was asked for.
+
+    `name` is what holds them (`losses`, `self.features`), `chain` leads on to one of them. `owner` is the class whose
+    attribute the name is. `on_ctx`, `in_error` name the context's attribute or the error where one is on the way.
+    """
+
+    name: str
+    chain: tuple[str, ...]
+    place: Place | None
+    naming: Naming | None
+    of: list[int]
+    is_bounded: bool
+    owner: type | None = None
+    classes: tuple[type, ...] = ()
+    on_ctx: str = ""
+    in_error: str = ""
+    is_program: bool = True
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a statement was found by which the name keeps from step to step, and not only the last step's."""
+        return self.naming is not None and (self.naming.adds or self.naming.is_carried or self.naming.sums)
+
+
+def holders_of(targets: Sequence[Any]) -> list[Held]:
+    """Who keeps these objects: the fewest holders that keep all, the likeliest first. Empty where none has a name."""
+    by_key: dict[tuple[Any, ...], list[tuple[int, Way]]] = {}
+    for number, ways in enumerate(ways_to(targets)):
+        for way in ways:
+            by_key.setdefault(_key_of(way), []).append((number, way))
+    codes = program_codes()
+    candidates = [_held(key, found, codes) for key, found in by_key.items()]
+    candidates = [each for each in candidates if each is not None]
+    chosen: list[Held] = []
+    left = set(range(len(targets)))
+    while left and candidates:
+        best = max(candidates, key=lambda each: _worth(each, left))
+        if not left.intersection(best.of):
+            break
+        chosen.append(best)
+        left.difference_update(best.of)
+        candidates.remove(best)
+    return chosen
+
+
+def _worth(held: Held, left: set[int]) -> tuple[Any, ...]:
+    count = len(left.intersection(held.of))
+    return (count > 0, held.is_certain, held.is_program, bool(held.in_error or held.on_ctx), count, -len(held.name))
+
+
+def _key_of(way: Way) -> tuple[Any, ...]:
+    """The name, and the steps up to the first that counts: `history['loss']` of `history['loss'][3]`."""
+    steps = []
+    for step in way.steps:
+        if _NUMBER.fullmatch(step):
+            break
+        steps.append(step)
+    return (way.name, way.code, way.scope, *steps)
+
+
+def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[types.CodeType]) -> Held | None:
+    name, code, scope, *steps = key
+    way = found[0][1]
+    container = way.links[min(len(steps), len(way.links) - 1)]
+    naming, owner, text = _named(way, steps, codes)
+    error = next((place for place, link in enumerate(way.links) if isinstance(link, BaseException)), None)
+    context = next((place for place, link in enumerate(way.links) if is_function_context(link)), None)
+    return Held(
+        name=text,
+        chain=(way.text, *(type(link).__name__ for link in way.links[:-1])),
+        place=naming.place if naming else (naming_lines.first_line(code) if code else None),
+        naming=naming,
+        of=sorted({number for number, _ in found}),
+        is_bounded=_is_bounded(container) or (naming is not None and naming.is_bounded),
+        owner=owner,
+        classes=tuple(type(link) for link in way.links),
+        on_ctx=_ATTRIBUTE.sub(r"\1", way.steps[context]) if context is not None and context < len(way.steps) else "",
+        in_error=_way_up_to(way, error) if error is not None else "",
+        is_program=is_of_the_program(code.co_filename) if code else _is_program_module(scope),
+    )
+
+
+def _way_up_to(way: Way, place: int) -> str:
+    steps = [step for step in way.steps[:place] if not _NUMBER.fullmatch(step)]
+    return way.name + "".join(steps)
+
+
+def _named(way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]) -> tuple[Naming | None, type | None, str]:
+    """The statement behind the last name on the way, the class whose attribute it is, and the name as it is written."""
+    for place in range(len(steps) - 1, -1, -1):
+        holder = way.links[place]
+        if variable := _VARIABLE.fullmatch(steps[place]):
+            code = _code_of(holder)
+            naming = naming_lines.of_variable(code, variable[1]) if code else None
+            return naming, None, variable[1] + "".join(steps[place + 1 :])
+        if attribute := _ATTRIBUTE.fullmatch(steps[place]):
+            kind = holder if isinstance(holder, type) else type(holder)
+            naming = naming_lines.of_attribute(kind, attribute[1], codes)
+            is_own = naming is not None and naming.in_method_of and not isinstance(holder, type)
+            written = "self" if is_own else way.name + "".join(steps[:place])
+            return naming, kind, written + "".join(steps[place:])
+    text = way.name + "".join(steps)
+    if way.code is not None:
+        return naming_lines.of_variable(way.code, way.name), None, text
+    file = getattr(sys.modules.get(way.scope), "__file__", None)
+    return (naming_lines.of_global(file, way.name) if file else None), None, text
+
+
+def _code_of(holder: Any) -> types.CodeType | None:
+    """The code of a function, a frame, or a generator."""
+    for name in ("__code__", "f_code", "gi_code", "cr_code"):
+        code = getattr(holder, name, None)
+        if isinstance(code, types.CodeType):
+            return code
+    return None
+
+
+def _is_bounded(container: Any) -> bool:
+    """Whether a container has room for so many, and no more: a deque with a length, a list made full of None."""
+    if isinstance(container, deque):
+        return container.maxlen is not None
+    return isinstance(container, list) and any(each is None for each in container)
+
+
+def _is_program_module(scope: str) -> bool:
+    file = getattr(sys.modules.get(scope), "__file__", None)
+    return bool(file) and is_of_the_program(str(file))

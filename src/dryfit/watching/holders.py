@@ -1,0 +1,241 @@
+"""Who keeps an object alive: the way from a name of the program's to it, found backwards by the collector's referrers."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dryfit.places import is_ours
+from dryfit.watching.frames import running_frames, variables_of
+
+_DEEPEST, _WIDEST = 12, 400
+_SEQUENCES = (list, tuple, deque)
+
+
+@dataclass(slots=True)
+class Way:
+    """A way from a name to an object. `links` has each object on it, the first one what the name stands for.
+
+    `steps` says how each link leads to the next: ".features", "[3]". `code` is the function whose variable the name
+    is, `scope` the module's name if it is a global one. It holds the program's objects: let go of it.
+    """
+
+    name: str
+    code: types.CodeType | None
+    scope: str
+    links: list[Any]
+    steps: list[str]
+
+    @property
+    def text(self) -> str:
+        return self.name + "".join(self.steps)
+
+
+def ways_to(targets: Sequence[Any]) -> list[list[Way]]:
+    """Of each object, ways to it from the variables of running functions and of modules, the shortest first.
+
+    Each level of the walk lists all of the collector's objects once, for all targets together: about 0.2 s per million.
+    """
+    return _Search(targets).run()
+
+
+class _Search:
+    def __init__(self, targets: Sequence[Any]) -> None:
+        self._targets = list(targets)
+        self._variables: dict[int, list[tuple[str, types.CodeType]]] = {}
+        self._modules: dict[int, str] = {}
+        self._ours: set[int] = {id(self._targets), id(self.__dict__), id(targets)}
+        self._parents: dict[int, list[Any]] = {}
+        self._ours.add(id(self._parents))
+
+    def run(self) -> list[list[Way]]:
+        self._name_variables()
+        self._climb()
+        return [self._ways_of(target) for target in self._targets]
+
+    def _name_variables(self) -> None:
+        for name, module in list(sys.modules.items()):
+            names = getattr(module, "__dict__", None)
+            if isinstance(names, dict):
+                self._modules.setdefault(id(names), name)
+        for frame in running_frames():
+            if id(frame.f_globals) not in self._modules:  # a script run by hand, under no module's name
+                self._modules[id(frame.f_globals)] = str(frame.f_globals.get("__name__", ""))
+            if frame.f_code.co_flags & 0x01:  # CO_OPTIMIZED: others have their module's or class's own names
+                with variables_of(frame) as values:
+                    for name, value in values.items():
+                        self._variables.setdefault(id(value), []).append((name, frame.f_code))
+                    values.clear()
+
+    def _climb(self) -> None:
+        """Find the referrers of the targets, of those, and so on, each level by one call of the collector."""
+        level = {id(target): target for target in self._targets}
+        seen: set[int] = set(level)
+        for _ in range(_DEEPEST):
+            open_ends = [each for each in level.values() if not self._is_root(each)][:_WIDEST]
+            if not open_ends:
+                break
+            self._ours |= {id(level), id(open_ends), id(level.values())}
+            referrers = gc.get_referrers(*open_ends)
+            self._ours.add(id(referrers))
+            wanted = {id(each) for each in open_ends}
+            above: dict[int, Any] = {}
+            self._ours.add(id(above))
+            for referrer in referrers:
+                if self._is_ours(referrer):
+                    continue
+                for child in {id(each) for each in gc.get_referents(referrer)} & wanted:
+                    parents = self._parents.setdefault(child, [])
+                    self._ours.add(id(parents))
+                    parents.append(referrer)
+                if id(referrer) not in seen:
+                    seen.add(id(referrer))
+                    above[id(referrer)] = referrer
+            del referrers
+            level = above
+
+    def _is_root(self, value: Any) -> bool:
+        return id(value) in self._modules and isinstance(value, dict)
+
+    def _is_ours(self, referrer: Any) -> bool:
+        if id(referrer) in self._ours:
+            return True
+        if isinstance(referrer, types.FrameType):
+            return is_ours(referrer.f_code.co_filename)
+        return isinstance(referrer, Way) or referrer is self
+
+    def _ways_of(self, target: Any) -> list[Way]:
+        """Breadth first over the parents that the climb found."""
+        found: list[Way] = []
+        seen = {id(target)}
+        level: list[tuple[Any, list[Any], list[str]]] = [(target, [target], [])]
+        for _ in range(_DEEPEST + 1):
+            above = []
+            for value, links, steps in level:
+                for name, code in self._variables.get(id(value), ()):
+                    found.append(Way(name, code, "", links, steps))
+                for parent in self._parents.get(id(value), ()):
+                    if id(parent) in self._modules and isinstance(parent, dict):
+                        found += [
+                            Way(key, None, self._modules[id(parent)], links, steps)
+                            for key in _keys_of(parent, value)
+                            if isinstance(key, str)
+                        ]
+                    elif id(parent) not in seen:
+                        seen.add(id(parent))
+                        above.append((parent, [parent, *links], [_step(parent, value), *steps]))
+            level = above
+            if len(found) > 8 or not level:
+                break
+        return [_tidied(way) for way in found]
+
+
+def _step(parent: Any, child: Any) -> str:
+    """How a program writes the way from one object to the one it holds; "" where it does not."""
+    if isinstance(parent, dict):
+        keys = _keys_of(parent, child)
+        return f"[{keys[0]!r:.40}]" if keys else ""
+    if isinstance(parent, _SEQUENCES):
+        places = (place for place, each in enumerate(parent) if each is child)
+        return f"[{next(places, '...')}]"
+    if isinstance(parent, (set, frozenset)):
+        return "{...}"
+    if isinstance(parent, types.CellType):
+        return ""
+    if isinstance(parent, types.MethodType):
+        return ".__self__" if parent.__self__ is child else ""
+    if isinstance(parent, types.FunctionType):
+        return ".__closure__" if parent.__closure__ is child else ""
+    if isinstance(parent, types.FrameType):
+        return _variable_step(parent, child)
+    if isinstance(parent, types.TracebackType):
+        return ".tb_frame" if parent.tb_frame is child else ".tb_next"
+    if isinstance(parent, BaseException) and parent.__traceback__ is child:
+        return ".__traceback__"
+    frame = getattr(type(parent), "gi_frame", None) and getattr(parent, "gi_frame", None)
+    if isinstance(frame, types.FrameType):
+        return _variable_step(frame, child)
+    return _attribute_step(parent, child)
+
+
+def _variable_step(frame: types.FrameType, child: Any) -> str:
+    with variables_of(frame) as values:
+        names = [name for name, value in values.items() if value is child]
+        values.clear()
+    return f".<{names[0]}>" if names else ""
+
+
+def _attribute_step(parent: Any, child: Any) -> str:
+    try:
+        attributes = object.__getattribute__(parent, "__dict__")
+    except AttributeError:
+        attributes = {}
+    if attributes is child:
+        return ""
+    for name, value in attributes.items():
+        if value is child:
+            return f".{name}"
+    for kind in type(parent).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            descriptor = kind.__dict__.get(name)
+            if isinstance(descriptor, types.MemberDescriptorType):
+                try:
+                    if descriptor.__get__(parent) is child:
+                        return f".{name}"
+                except AttributeError:
+                    continue
+    return ""
+
+
+def _keys_of(mapping: dict[Any, Any], value: Any) -> list[Any]:
+    return [key for key, each in dict.items(mapping) if each is value]
+
+
+def _tidied(way: Way) -> Way:
+    """An attribute's dictionary is no step of its own, nor is a closure's cell: `.x`, and `.<x>` for a variable."""
+    links, steps = list(way.links), list(way.steps)
+    for place in range(len(steps) - 3, -1, -1):
+        function = links[place]
+        if isinstance(function, types.FunctionType) and steps[place] == ".__closure__":
+            cells = function.__closure__ or ()
+            names = [
+                n for n, cell in zip(function.__code__.co_freevars, cells, strict=False) if cell is links[place + 2]
+            ]
+            steps[place : place + 3] = [f".<{names[0]}>" if names else ""]
+            del links[place + 1 : place + 3]
+    for place in range(len(steps) - 1, 0, -1):
+        holder, names = links[place - 1], links[place]
+        if steps[place - 1] == "" and isinstance(names, dict) and _is_dict_of(holder, names):
+            key = steps[place][2:-2] if steps[place].startswith("['") else steps[place]
+            steps[place - 1 : place + 1] = [f".{key}"]
+            del links[place]
+    return Way(way.name, way.code, way.scope, links, steps)
+
+
+def _is_dict_of(holder: Any, names: dict[Any, Any]) -> bool:
+    try:
+        return object.__getattribute__(holder, "__dict__") is names
+    except AttributeError:
+        return isinstance(holder, type)
+
+
+def common_way(ways: Iterable[Way]) -> tuple[str, ...]:
+    """The steps that ways from one name have in common: what they lead to is what grows."""
+    shared: list[str] | None = None
+    for way in ways:
+        if shared is None:
+            shared = list(way.steps)
+            continue
+        same = 0
+        for one, other in zip(shared, way.steps):
+            if one != other:
+                break
+            same += 1
+        shared = shared[:same]
+    return tuple(shared or ())

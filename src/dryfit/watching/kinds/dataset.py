@@ -1,0 +1,95 @@
+"""A dataset that lies on the card as a whole, while each step needs a batch of it: DF111."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dryfit.findings import Evidence, Finding
+from dryfit.units import format_bytes
+from dryfit.watching.census import Census, Storage, storage_of
+from dryfit.watching.held import holders_of
+from dryfit.watching.kinds.kind import Kind
+from dryfit.watching.situation import Situation
+
+_TIMES_A_BATCH = 8
+_LEAST_BYTES = 8 << 20
+_STEPS = 3
+
+_Sort = tuple[str, torch.dtype, tuple[int, ...]]
+"""What a dataset's samples have in common with a batch: the device, the type, and the shape of one."""
+
+
+class Dataset(Kind):
+    """Compares what lies on the card from the first step on with what the models are called with."""
+
+    def __init__(self, situation: Situation) -> None:
+        super().__init__(situation)
+        self._batches: dict[_Sort, int] = {}
+        self._first: set[int] | None = None
+        self._steps = 0
+
+    def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        if self._steps > _STEPS:
+            return
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu" and value.dim() >= 1:
+                sort = _sort_of(value)
+                self._batches[sort] = max(self._batches.get(sort, 0), value.nbytes)
+
+    def step_is_over(self, step: int, census: Census | None) -> None:
+        if census is None or self._steps > _STEPS:
+            return
+        self._steps += 1
+        alike = [each for each in census.tensors if self._is_of_a_dataset(each)]
+        if self._first is None:
+            self._first = set(map(id, alike))
+            return
+        self._first &= set(map(id, alike))
+        if self._steps == _STEPS:
+            self._tell([each for each in alike if id(each) in self._first])
+
+    def _is_of_a_dataset(self, tensor: Any) -> bool:
+        return (
+            tensor.dim() >= 1
+            and tensor.is_leaf
+            and not isinstance(tensor, torch.nn.Parameter)
+            and _sort_of(tensor) in self._batches
+        )
+
+    def _tell(self, tensors: list[Any]) -> None:
+        by_sort: dict[_Sort, dict[Storage, Any]] = {}
+        for tensor in tensors:
+            storage = storage_of(tensor)
+            if storage is not None:
+                by_sort.setdefault(_sort_of(tensor), {})[storage] = tensor
+        for sort, of in by_sort.items():
+            size_bytes, batch_bytes = sum(each.size_bytes for each in of), max(self._batches[sort], 1)
+            if size_bytes < max(_LEAST_BYTES, _TIMES_A_BATCH * batch_bytes):
+                continue
+            held = [each for each in holders_of(list(of.values())[:4]) if not each.is_bounded]
+            if not held:
+                continue
+            self.found.append(
+                Finding(
+                    code="DF111",
+                    claim=f"{held[0].name} has the whole dataset on the card, {format_bytes(size_bytes)} at all steps; "
+                    f"a step is called with {format_bytes(batch_bytes)} of it.",
+                    advice="Keep the dataset on the host and move each batch where it is used: a DataLoader with "
+                    "pin_memory=True, and batch.to(device, non_blocking=True). Where the card has the room to spare it "
+                    "may stay.",
+                    place=held[0].place,
+                    evidence=Evidence(
+                        size_bytes=size_bytes,
+                        holder=held[0].name,
+                        chain=held[0].chain,
+                        numbers={"batch_bytes": batch_bytes},
+                    ),
+                )
+            )
+
+
+def _sort_of(tensor: Any) -> _Sort:
+    return str(tensor.device), tensor.dtype, tuple(tensor.shape[1:])
