@@ -37,6 +37,7 @@ def _ranks(messages: tuple[OomMessage, ...]) -> list[tuple[int | None, int | Non
         "rank{}: ",
         "Rank {}: ",
         "[rank: {}] ",
+        "[Rank {}] ",
         "[default{}]:",
         "[default{0}]:[rank{0}]: ",
         "{}: ",
@@ -84,6 +85,11 @@ def test_a_failure_told_twice_is_one_message_with_its_rank() -> None:
     log = f"{_of_rank(3)}\n[rank3]: {_of_rank(3)}\nERROR:root:{_of_rank(3)}\n[rank4]: {_of_rank(4)}"
     messages = read_messages(log)
     assert [(message.rank, message.count) for message in messages] == [(3, 3), (4, 1)]
+
+
+def test_messages_come_in_the_order_of_the_log_whatever_their_rank() -> None:
+    log = f"[rank1]: start\n[rank0]: start\n[rank0]: {_of_rank(0)}\n[rank1]: {_of_rank(1)}\n{TEXTS['2']}"
+    assert _ranks(read_messages(log)) == [(0, 0), (1, 1), (None, 0)]
 
 
 def test_two_failures_of_one_rank_are_two() -> None:

@@ -137,6 +137,21 @@ def test_allocated_above_the_card_is_the_hosts_memory() -> None:
     assert "The program needs 13.58 GiB at this place." in finding.claim
 
 
+def test_two_ranks_on_one_card_are_a_possibility() -> None:
+    (message,) = read_messages(f"[rank1]: {BY_NAME['9 two processes']}")
+    assert verdict(message).advice == (
+        "See what process 16335 is and end it, or take another card: `nvidia-smi`. If it is a rank of this program, "
+        "give each its own: torch.cuda.set_device(local_rank)."
+    )
+
+
+def test_an_error_raised_again_without_its_numbers() -> None:
+    (message,) = read_messages("RuntimeError: CUDA out of memory.")
+    finding = verdict(message)
+    assert (message.format, finding.code) == ("cuda", "DF507")
+    assert finding.claim == "The device ran out of memory, and the text ends before the numbers that would say why."
+
+
 def test_a_mistaken_shape_is_said_to_be_one() -> None:
     (message,) = read_messages(
         "CUDA out of memory. Tried to allocate 37252.90 GiB. GPU 0 has a total capacity of 79.15 GiB of which 70.00 "

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dryfit.oom.by_numbers import xpu_allocation_limit
 from dryfit.oom.conclusion import Conclusion, Facts, size
+from dryfit.oom.next_steps import who_has_it
 from dryfit.oom.settings import allocator_settings
 from dryfit.units import GIB
 
@@ -41,13 +42,14 @@ def _runtime_error(facts: Facts) -> Conclusion:
         known = "The text has no numbers."
     else:
         known = f"PyTorch's allocator held {size(held)}, {size(facts.message.allocated_bytes)} of it in tensors."
+    blocking = "AMD_SERIALIZE_KERNEL=3" if facts.message.backend == "hip" else "CUDA_LAUNCH_BLOCKING=1"
     return Conclusion(
         "DF507",
         "The driver ran out of memory outside of PyTorch's allocator: as it made its context, loaded a kernel or "
         f"pinned host memory, or in an extension. {known} The line that is named may be a later one than the one "
         "that failed.",
-        "Run `nvidia-smi` before the program starts: if the card is in use, that is why; if not, run it once with "
-        "CUDA_LAUNCH_BLOCKING=1 and see which line it is.",
+        f"Run {who_has_it(facts)} before the program starts: if the card is in use, that is why; if not, run it once "
+        f"with {blocking} and see which line it is.",
     )
 
 

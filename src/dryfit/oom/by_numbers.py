@@ -276,13 +276,16 @@ def _another_process(facts: Facts, others: int) -> Conclusion:
     message = facts.message
     each = sorted(message.other_processes, key=lambda process: -process[1])
     named = ", ".join(f"process {pid} {size(held)}" for pid, held in each[:4])
+    of_ranks = ""
+    if message.rank is not None:
+        of_ranks = " If it is a rank of this program, give each its own: torch.cuda.set_device(local_rank)."
     more = f" and {len(each) - 4} more" if len(each) > 4 else ""
     return Conclusion(
         "DF503",
         f"{facts.device} is not this program's alone: of {size(message.total_bytes)} other processes have "
         f"{size(others)} ({named}{more}), PyTorch here {size(facts.held_bytes)}. Without them the request of "
         f"{size(message.requested_bytes)} would have been served.",
-        f"See what process {each[0][0]} is and end it, or take another card: {who_has_it(facts)}.",
+        f"See what process {each[0][0]} is and end it, or take another card: {who_has_it(facts)}.{of_ranks}",
     )
 
 

@@ -19,6 +19,7 @@ def _before(words: str) -> re.Pattern[str]:
     return re.compile(rf"({_SIZE})\s{{0,3}}" + words.replace(" ", r"\s{0,3}"))
 
 
+_Matches = dict[str, "re.Match[str] | None"]
 _PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
     "requested_bytes": (_after("Tried to allocate"), _after("Requested :"), _after("Requested size:")),
     "total_bytes": (
@@ -72,10 +73,10 @@ _SLACK_BYTES = 64 << 20  # what the driver counts otherwise than NVML, and the r
 
 def numbers_of(form: Form, text: str) -> OomMessage:
     """Read the message that a text begins with; the text may go on behind it."""
-    named = re.match(DEVICES, text)
+    named = re.search(DEVICES, text[:40])
     backend = form.backend or (named[0].lower() if named else "cuda")
     line, by_words = _unwrapped(text)
-    found = {name: _first(patterns, line) for name, patterns in _PATTERNS.items()}
+    found = _all(line)
     numbers = {name: bytes_of(each[1]) if each else None for name, each in found.items()}
     requested = numbers["requested_bytes"]
     absurd = is_absurd(line[:200]) or (requested is not None and requested >= NO_SUCH_SIZE_BYTES)
@@ -91,7 +92,7 @@ def numbers_of(form: Form, text: str) -> OomMessage:
         device=int(device[1]) if device else None,
         other_processes=others,
         advice_given=tuple(dict.fromkeys(_ADVICE.findall(by_words))),
-        text=_message_alone(by_words),
+        text=_message_alone(by_words, found if line == by_words else _all(by_words)),
         requested_bytes=numbers["requested_bytes"],
         total_bytes=numbers["total_bytes"],
         free_bytes=numbers["free_bytes"],
@@ -118,16 +119,20 @@ def _unwrapped(text: str) -> tuple[str, str]:
 
 
 def _how_many(line: str) -> int:
-    return sum(_first(patterns, line) is not None for patterns in _PATTERNS.values())
+    return sum(found is not None for found in _all(line).values())
+
+
+def _all(line: str) -> _Matches:
+    return {name: _first(patterns, line) for name, patterns in _PATTERNS.items()}
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], line: str) -> re.Match[str] | None:
     return next((found for pattern in patterns if (found := pattern.search(line))), None)
 
 
-def _message_alone(line: str) -> str:
+def _message_alone(line: str, found: _Matches) -> str:
     """The message without what stands behind it in the log."""
-    matches = [_END.search(line), *(_first(patterns, line) for patterns in _PATTERNS.values())]
+    matches = (_END.search(line), *found.values())
     return line[: max((each.end() for each in matches if each), default=200)]
 
 

@@ -147,8 +147,8 @@ FORMS: tuple[Form, ...] = (
         r"|might be caused by insufficient shared memory \(shm\)",
         raised=False,
     ),
-    # Bare, as some programs raise it again; prose says it too, so only as an error.
-    Form(name="runtime error", backend="", beginning=_BARE),
+    # Without what was asked for, as some programs raise it again; prose says it too, so only as an error.
+    Form(name="allocator", backend="", beginning=_BARE),
     Form(
         name="launch resources",
         backend="cuda",
@@ -176,11 +176,12 @@ FORMS: tuple[Form, ...] = (
 def _expression(forms: Iterable[Form]) -> re.Pattern[str]:
     # One alternative for each device's name, not one with a choice in it: the engine then knows the letters that a
     # match can begin with, and passes over the rest of a log 20 times faster.
-    beginnings = (
-        form.beginning.replace(DEVICES, device, 1)
-        for form in forms
-        for device in (_DEVICE_NAMES if form.beginning.startswith(DEVICES) else ("",))
-    )
+    beginnings: list[str] = []
+    for form in forms:
+        if form.beginning.startswith(DEVICES):
+            beginnings += (device + form.beginning.removeprefix(DEVICES) for device in _DEVICE_NAMES)
+        else:
+            beginnings.append(form.beginning)
     return re.compile("|".join(map(_wrapped, beginnings)))
 
 

@@ -12,7 +12,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}
 
 # What launchers write before a line, and the rank in it where they tell one:
 _RANK = re.compile(
-    r"\[rank:? ?(?P<python>\d{1,6})\](?:: ?|:? |(?=\[))"  # PyTorch 2.3 and later; Lightning writes [rank: 0]
+    r"\[[Rr]ank:? ?(?P<python>\d{1,6})\](?:: ?|:? |(?=\[))"  # PyTorch 2.3 and later; Lightning writes [rank: 0]
     r"|\[[A-Za-z_]{1,20}(?P<torchrun>\d{1,4})\]: ?"  # torchrun --tee, by the role "default"
     r"|[Rr]ank ?(?P<plain>\d{1,6}) ?: ?"
     r"|\[\d{1,9},(?P<mpirun>\d{1,6})\]<std(?:out|err)>: ?"
@@ -36,10 +36,11 @@ Labels = Literal["none", "ranks", "line numbers"]
 
 @dataclass(slots=True)
 class Stream:
-    """What one rank, or one worker, wrote: its lines without what stands before them."""
+    """What one rank, or one worker, wrote: its lines without what stands before them, and which lines they are."""
 
     rank: int | None
     lines: list[str] = field(default_factory=list)
+    line_numbers: list[int] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -54,12 +55,13 @@ def streams_of(text: str) -> list[Stream]:
     lines = list(_lines_of(text))
     labels = _labels_of(lines)
     streams: dict[tuple[int | None, str], Stream] = {}
-    for line in lines:
+    for number, line in enumerate(lines):
         rank, source, content = _taken_apart(line, labels)
         stream = streams.get((rank, source))
         if stream is None:
             stream = streams[rank, source] = Stream(rank)
         stream.lines.append(content)
+        stream.line_numbers.append(number)
     return list(streams.values())
 
 

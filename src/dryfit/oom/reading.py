@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from dryfit.oom.amounts import bytes_of
 from dryfit.oom.device_numbers import numbers_of
@@ -61,30 +63,35 @@ class _Found:
 
 
 def _messages_of(text: str) -> list[OomMessage]:
-    messages: list[OomMessage] = []
+    messages: list[tuple[int, OomMessage]] = []
     for stream in streams_of(text):
         whole = stream.text
         found = [
             _Found(form_at(whole, match.start()), match.start(), match.end()) for match in any_form().finditer(whole)
         ]
-        messages += (replace(each, rank=stream.rank) for each in _read(whole, found))
-    return messages
+        if found:
+            starts = list(accumulate(len(line) + 1 for line in stream.lines))
+            for start, message in _read(whole, found):
+                line = stream.line_numbers[bisect_right(starts, start)]
+                messages.append((line, replace(message, rank=stream.rank)))
+    return [message for _, message in sorted(messages, key=lambda found: found[0])]
 
 
-def _read(text: str, found: list[_Found]) -> Iterator[OomMessage]:
+def _read(text: str, found: list[_Found]) -> Iterator[tuple[int, OomMessage]]:
+    """The messages of a stream, each with the place where it begins."""
     wrapper: _Found | None = None
     for each, following in zip(found, [*found[1:], None], strict=False):
         if each.form.name in _WRAPPERS:
             wrapper = each if following and following.start - each.end < _LONGEST_TRACEBACK else None
             if each.form.name == "data parallel" and (wrapper is None or _is_wrapper(following)):
-                yield _message(each, text[each.start : each.end + 200])  # its own error is cut off
+                yield each.start, _message(each, text[each.start : each.end + 200])  # its own error is cut off
             continue
         end = min(each.start + _LONGEST, following.start if following else len(text))
         message = _message(each, text[each.start : end])
         if wrapper is not None and message.device is None:
             message = replace(message, device=_device_of(text[wrapper.start : wrapper.end + 200]))
         wrapper = None
-        yield message
+        yield each.start, message
 
 
 def _is_wrapper(found: _Found | None) -> bool:
