@@ -62,7 +62,7 @@ def in_short(findings: list[Finding]) -> list[tuple[str, str, str]]:
 def test_a_leak_is_found_by_its_holder_and_line(rehearse: Any, program: Path) -> None:
     expected = expected_of(program)
     result = rehearse(program)
-    assert result.ending.how in ("steady", "most steps"), result.ending
+    assert result.ending.how in ("steady", "most steps", "finished"), result.ending
     assert not [note for note in result.notes if "our fault" in note], result.notes
     others = [each for each in result.findings if each.code != expected.code]
     assert {each.code for each in others} <= expected.also, in_short(result.findings)
@@ -78,9 +78,8 @@ def test_a_leak_is_found_by_its_holder_and_line(rehearse: Any, program: Path) ->
 
 
 @pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
-@pytest.mark.parametrize("watch", [False, True], ids=["run", "watch"])
-def test_nothing_is_found_in_a_sound_program(rehearse: Any, program: Path, watch: bool) -> None:
-    result = rehearse(program, watch=watch)
+def test_nothing_is_found_in_a_sound_program(rehearse: Any, program: Path) -> None:
+    result = rehearse(program, watch=True)
     assert result.ending.how in ("steady", "most steps", "finished"), result.ending
     assert not [note for note in result.notes if "our fault" in note], result.notes
     assert in_short(result.findings) == []
