@@ -14,6 +14,7 @@
     found = dryfit.plan(["train.py"], gpu="rtx-3090")
     found.cheapest                  # the measures with which it fits, at the least price
 
+    dryfit.explain("oom.log").next_step                       # why memory ran out; also of a snapshot or a recording
     for finding in dryfit.lint(["train.py"]).findings:      # known mistakes, from the source alone
         print(finding.place.line, finding.claim, finding.advice)
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from dryfit.analyse import analyse as analysis_of
     from dryfit.cards import Card, all_cards, find_card
     from dryfit.errors import DryfitError, UnknownCard, UsageError
+    from dryfit.explaining.explaining import explain
+    from dryfit.explaining.explanation import Explanation
     from dryfit.findings import Finding
     from dryfit.in_process import virtual
     from dryfit.linting import lint
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Card",
     "DryfitError",
+    "Explanation",
     "Finding",
     "Fit",
     "Footprint",
@@ -56,6 +60,7 @@ __all__ = [
     "UsageError",
     "all_cards",
     "analysis_of",
+    "explain",
     "find_card",
     "fit",
     "lint",
@@ -68,6 +73,7 @@ __all__ = [
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
+    "Explanation": "dryfit.explaining.explanation:Explanation",
     "Finding": "dryfit.findings:Finding",
     "Fit": "dryfit.search.found:Fit",
     "Footprint": "dryfit.analyse:Footprint",
@@ -77,6 +83,7 @@ _HOMES = {
     "UsageError": "dryfit.errors:UsageError",
     "all_cards": "dryfit.cards:all_cards",
     "analysis_of": "dryfit.analyse:analyse",
+    "explain": "dryfit.explaining.explaining:explain",
     "find_card": "dryfit.cards:find_card",
     "fit": "dryfit.search.fit:fit",
     "lint": "dryfit.linting:lint",

@@ -81,6 +81,7 @@ OPTIONS = {
         "--fused", "--for-loop", "--gpu", "--json",
     },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
+    "explain": {"--help", "--gpu", "--settings", "--no-retrace", "--json", "--output"},
     "lint": {"--help", "--select", "--ignore", "--json", "--sarif", "--github", "--output", "--explain"},
     "cards": {"--help", "--json"},
     "doctor": {"--help", "--json"},
