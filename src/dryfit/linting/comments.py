@@ -1,4 +1,4 @@
-"""Comments that set findings aside: `# dryfit: ignore`, `# dryfit: ignore[DF101, data-parallel]`, `# dryfit: ignore-file`."""
+"""Comments that set findings aside: `# dryfit: ignore`, `# dryfit: ignore[DF101]`, `# dryfit: ignore-file`."""
 
 from __future__ import annotations
 

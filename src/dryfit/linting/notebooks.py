@@ -19,7 +19,7 @@ _STILL_PYTHON = {"time", "timeit", "capture", "prun", "wandb"}
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A notebook as one source. `starts` has for each cell its number, counted from 1, and its first line in the source."""
+    """A notebook as one source. `starts`: the number of each cell, from 1, and its first line in the source."""
 
     file: str
     source: str

@@ -25,6 +25,7 @@ def detached(model, loader, criterion):
         loss.backward()
         a += loss.detach()
         b += loss.data
+        b += loss.data[0]
         c += loss.cpu().detach().numpy()
         with torch.no_grad():
             d += loss
@@ -125,12 +126,11 @@ def into_numpy(model, loader, criterion):
 
 
 def not_a_loss(model, loader, criterion, meter):
-    steps = 0
     for x, y in loader:
         loss = criterion(model(x), y)
         loss.backward()
         meter.update(loss)
-        steps += 1
+        meter.steps += len(x)
 
 
 class Manual:

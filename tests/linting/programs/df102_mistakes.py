@@ -38,7 +38,7 @@ def by_key(model, loader, criterion):
 
 
 def added_to(model, loader, criterion):
-    kept = list()
+    kept = []
     for x, y in loader:
         loss = criterion(model(x), y)
         loss.backward()

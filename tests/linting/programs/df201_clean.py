@@ -119,6 +119,20 @@ def step_in_a_helper(model: nn.Module, loader, optimizer):
         step(model(x))
 
 
+def called_in_both_modes(model, loader):
+    return [model(x).argmax() for x in loader]
+
+
+def in_eval(model: nn.Module, loader):
+    model.eval()
+    return called_in_both_modes(model, loader)
+
+
+def in_train(model: nn.Module, loader):
+    model.train()
+    return called_in_both_modes(model, loader)
+
+
 def generation(model: nn.Module, prompts):
     model.eval()
     for prompt in prompts:

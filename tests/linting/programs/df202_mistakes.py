@@ -19,4 +19,4 @@ def probabilities(model, loader):
         logits = model(x.cuda()).logits
         scores.append(torch.softmax(logits, dim=-1))  # <- DF202
     scores = torch.cat(scores, dim=0).float().cpu()
-    return scores
+    print(scores.shape)

@@ -29,6 +29,17 @@ def last_batch_too(model, loader, optimizer, scaler, args):
             optimizer.zero_grad(set_to_none=True)
 
 
+def by_a_name(model, loader, optimizer, k):
+    print(list(model.parameters()))
+    for i, (x, y) in enumerate(loader):
+        loss = F.cross_entropy(model(x), y)
+        last = (i + 1) % k == 0
+        loss.backward()  # <- DF301
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 class Trainer:
     def fit(self):
         print(list(self.model.parameters()))

@@ -8,7 +8,9 @@ functions.py     functions of this file, who calls them, and what the frameworks
 grad_mode.py     whether a place runs without gradients
 backward.py      the calls that walk a graph back, and the losses they walk from
 tensors.py       whether an expression holds a graph
+keeping.py       what a loop keeps from iteration to iteration
 training.py      optimizer steps, cleared gradients, and loops that accumulate
+modes.py         whether a model is in eval() mode
 evaluation.py    forward passes of a model in eval() mode
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dryfit.linting.flow import tree
 from dryfit.linting.flow.functions import LIGHTNING, TRAINER, Functions
-from dryfit.linting.flow.names import full_name, keyword, reference
+from dryfit.linting.flow.names import full_name, keyword, reference, takes
 
 # Objects whose `backward(loss)` takes the loss; the last part of their name.
 _RUNNERS = {
@@ -23,16 +23,19 @@ _RUNNERS = {
     "_accelerator",
 }
 # Arithmetic and moves: what comes out has the graph of what went in.
-KEEPS_GRAPH = frozenset(
-    "abs add clone contiguous cpu cuda bfloat16 div div_ double exp flatten float half log mean mul mul_ neg pow reshape "
-    "squeeze sqrt sub sum to type unsqueeze view scale nanmean".split()
-)
+_KEEPS_GRAPH = """
+    abs add bfloat16 clone contiguous cpu cuda div div_ double exp flatten float half log mean mul mul_ nanmean neg pow
+    reshape scale sqrt squeeze sub sum to type unsqueeze view
+"""
+KEEPS_GRAPH = frozenset(_KEEPS_GRAPH.split())
+# Attributes of a tensor that have no graph.
+WITHOUT_GRAPH = frozenset({"data", "shape", "device", "dtype", "grad_fn", "ndim"})
 _REDUCTIONS = {"torch.sum", "torch.mean", "torch.stack", "torch.cat", "sum", "torch.add", "torch.mul", "torch.div"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backward:
-    """One backward: `node` is the call (or the return, where a framework calls it), `loss` the expression it starts from.
+    """One backward: `node` is the call, or the return where a framework calls it; `loss` the expression it starts from.
 
     `by` is who calls it: "" for the tensor's own method, or "scaler", "accelerator", "fabric", "lightning", ...
     """
@@ -122,7 +125,7 @@ def arithmetic_roots(expression: ast.AST, imports: dict[str, str]) -> Iterator[a
     if isinstance(expression, (ast.Name, ast.Attribute)) or (
         isinstance(expression, ast.Subscript) and reference(expression)
     ):
-        if isinstance(expression, ast.Attribute) and expression.attr == "data":
+        if takes(expression, WITHOUT_GRAPH):
             return
         if reference(expression):
             yield expression

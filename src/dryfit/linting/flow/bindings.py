@@ -60,13 +60,18 @@ def of_statement(statement: ast.AST) -> Iterator[Binding]:
                 yield from targets(item.optional_vars, item.context_expr, statement, "with")
     elif isinstance(statement, (*tree.FUNCTIONS, ast.ClassDef)):
         yield Binding(statement.name, statement, None, "define")
-    elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _IN_PLACE:
-            yield from targets(call.func.value, call, statement, "in-place")
+    elif isinstance(statement, ast.Expr) and (changed := _changed_in_place(statement.value)) is not None:
+        yield from targets(changed, statement.value, statement, "in-place")
     if not isinstance(statement, (*tree.FUNCTIONS, ast.ClassDef)):
         for each in _expressions(statement):
             if isinstance(each, ast.NamedExpr):
                 yield from targets(each.target, each.value, statement, "assign")
+
+
+def _changed_in_place(value: ast.expr) -> ast.expr | None:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _IN_PLACE:
+        return value.func.value
+    return None
 
 
 def _expressions(statement: ast.AST) -> Iterator[ast.AST]:
@@ -119,6 +124,10 @@ class Bindings:
     def in_function(self, function: ast.AST | None, name: str) -> list[Binding]:
         """The bindings of a name in one function, or at the top of the file."""
         return self._by_scope.get(function, {}).get(name, [])
+
+    def assigned_in(self, function: ast.AST, name: str) -> bool:
+        """Whether a function gives its parameter another value."""
+        return any(each.how != "parameter" for each in self.in_function(function, name))
 
     def reaching(self, name: str, at: ast.AST) -> tuple[Binding, ...]:
         """Those that `name` may come from where `at` stands; of the functions around, if its own has none.

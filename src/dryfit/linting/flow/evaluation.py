@@ -1,4 +1,4 @@
-"""Forward passes in a loop, of a model in eval() mode, that no backward follows and whose graph is built all the same."""
+"""Forward passes in a loop, of a model in eval() mode, whose graph is built though no backward follows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 from dryfit.linting.flow import tree
 from dryfit.linting.flow.backward import Backward
-from dryfit.linting.flow.names import full_name, is_false, keyword, last_part, reference
+from dryfit.linting.flow.modes import mode_changes, ruling_eval
+from dryfit.linting.flow.names import full_name, keyword, last_part, reference
 from dryfit.linting.flow.tensors import Tensors
 
 # Words in the names of functions, or of what is called in the loop, that need gradients of a model in eval() mode.
 _NEEDS_GRADIENTS = re.compile(
     r"attack|adversar|perturb|pgd|fgsm|saliency|attribut|gradcam|grad_cam|(^|_)cam(_|$)|explain|hessian|jacobian|fisher|"
     r"influence|autograd|backward|gradient|(^|_)grads?(_|$)|optimi[sz]|inver(t|sion)|dream|finetune|fine_tune|calibrat|"
-    r"train_step|training_step|register_hook|requires_grad|langevin|retain_grad|sensitiv|distill|quantiz|trace|export|style",
+    r"train_step|training_step|register_hook|requires_grad|langevin|retain_grad|sensitiv|distill|quantiz|jit_trace|export|style",
     re.IGNORECASE,
 )
 
@@ -47,7 +48,7 @@ def _of_call(call: ast.Call, tensors: Tensors, backwards: list[Backward]) -> Ite
     model = reference(call.func).removesuffix(".forward")
     loop = tree.loop_of(parents, call)
     function = tree.function_of(parents, call)
-    mode = _mode(call, model, tensors)
+    mode = ruling_eval(call, model, tensors)
     if loop is None or mode is None or model == "self":
         return
     scope: ast.AST = function or _top(parents, call)
@@ -69,58 +70,6 @@ def _of_call(call: ast.Call, tensors: Tensors, backwards: list[Backward]) -> Ite
     yield EvaluationForward(call, model, loop, mode)
 
 
-def _mode(call: ast.Call, model: str, tensors: Tensors) -> ast.Call | None:
-    """The `model.eval()` that rules `call`: the last change of mode before it, on every way to it."""
-    statement = tree.statement_of(tensors.parents, call)
-    while True:
-        block = tree.block_around(tensors.parents, statement)
-        position = next(index for index, each in enumerate(block) if each is statement)
-        for each in reversed(block[:position]):
-            if not isinstance(each, (*tree.FUNCTIONS, ast.ClassDef)) and (changes := _changes(each, model, tensors)):
-                last = changes[-1]
-                whole = isinstance(each, (ast.Expr, ast.Assign))
-                return last if whole and isinstance(last.func, ast.Attribute) and last.func.attr == "eval" else None
-        parent: ast.AST | None = tensors.parents.get(statement)
-        while parent is not None and not isinstance(parent, (ast.stmt, ast.Module)):
-            parent = tensors.parents.get(parent)
-        if not isinstance(parent, ast.stmt) or isinstance(parent, (*tree.FUNCTIONS, ast.ClassDef)):
-            return None
-        statement = parent
-
-
-def _changes(statement: ast.AST, model: str, tensors: Tensors) -> list[ast.Call]:
-    found = []
-    for node in [statement, *tree.own(statement)]:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("eval", "train"):
-            if _receiver(node) == model or (
-                isinstance(tensors.parents.get(node), ast.Assign) and _assigned(node, model, tensors)
-            ):
-                if node.func.attr == "train" and node.args and is_false(node.args[0]):
-                    continue
-                found.append(node)
-        elif isinstance(node, ast.Call) and (function := tensors.functions.called(node)) is not None:
-            inside = [
-                each
-                for each in tree.own(function)
-                if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
-            ]
-            if any(each.func.attr == "train" for each in inside if isinstance(each.func, ast.Attribute)):
-                found.append(node)
-    return sorted(found, key=lambda each: (each.lineno, each.col_offset))
-
-
-def _receiver(call: ast.Call) -> str:
-    node: ast.AST = call.func.value  # type: ignore[attr-defined]
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        node = node.func.value
-    return reference(node)
-
-
-def _assigned(call: ast.Call, model: str, tensors: Tensors) -> bool:
-    parent = tensors.parents[call]
-    return isinstance(parent, ast.Assign) and any(reference(each) == model for each in parent.targets)
-
-
 def _follows(backward: Backward, mode: ast.Call, function: ast.AST | None, tensors: Tensors, model: str) -> bool:
     """Whether a backward comes in the same function after eval(), with no train() in between."""
     node = backward.node
@@ -130,7 +79,7 @@ def _follows(backward: Backward, mode: ast.Call, function: ast.AST | None, tenso
         return False
     between = [
         each
-        for each in _changes(function or _top(tensors.parents, node), model, tensors)
+        for each in mode_changes(function or _top(tensors.parents, node), model, tensors)
         if mode.lineno < each.lineno <= node.lineno  # type: ignore[attr-defined]
     ]
     return not any(isinstance(each.func, ast.Attribute) and each.func.attr == "train" for each in between)
@@ -138,7 +87,11 @@ def _follows(backward: Backward, mode: ast.Call, function: ast.AST | None, tenso
 
 def _may_need_gradients(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backward]) -> bool:
     name = full_name(tensors.imports, call.func) or getattr(call.func, "attr", "")
-    if _NEEDS_GRADIENTS.search(last_part(name)) or name.startswith("torch.autograd.") or last_part(name) == "step":
+    if (
+        _NEEDS_GRADIENTS.search(last_part(name))
+        or name.startswith(("torch.autograd.", "torch.jit."))
+        or last_part(name) == "step"
+    ):
         return not name.startswith(("torch.autograd.Variable", "torch.autograd.profiler"))
     if any(keyword(call, each) is not None for each in ("requires_grad", "volatile")):
         return True

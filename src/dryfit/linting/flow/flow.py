@@ -71,7 +71,7 @@ class Flow:
             tensors=tensors,
             backwards=tuple(backwards),
             steps=tuple(steps),
-            accumulations=tuple(accumulations_of(parents, steps)),
+            accumulations=tuple(accumulations_of(parents, bindings, steps)),
             evaluations=tuple(evaluation_forwards(syntax, tensors, backwards)),
             calls=tuple(syntax.each(ast.Call)),
         )

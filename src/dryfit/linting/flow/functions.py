@@ -48,7 +48,7 @@ class Functions:
         }
 
     def called(self, call: ast.Call) -> tree.Function | None:
-        """The function of this file that a call runs, if it is one: `f(...)`, or `self.f(...)` of its class or a base."""
+        """The function of this file that a call runs: `f(...)`, or `self.f(...)` of its class or a base."""
         return self._called.get(call)
 
     def calls_of(self, function: tree.Function) -> list[ast.Call]:

@@ -53,7 +53,7 @@ def _walked_and_returned(flow: Flow, function: tree.Function) -> Backward | None
 
 
 def outlives(flow: Flow, holder: str, at: ast.AST, loop: ast.AST) -> bool:
-    """Whether what `holder` names at `at` was made outside of `loop`, so that it is kept from iteration to iteration."""
+    """Whether what `holder` names at `at` was made outside of `loop`, so that iterations share it."""
     return any(
         not flow.within(each.node, loop) and each.how in ("assign", "add") and not _made_elsewhere(each)
         for each in flow.bindings.reaching(holder, at)

@@ -45,6 +45,15 @@ def prefixes(name: str) -> list[str]:
     return found
 
 
+def takes(node: ast.AST, attributes: frozenset[str]) -> bool:
+    """Whether a chain takes one of `attributes` on its way: `loss.data[0]` takes `data`."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and node.attr in attributes:
+            return True
+        node = node.value
+    return False
+
+
 def full_name(imports: dict[str, str], node: ast.AST | None) -> str:
     """What a chain of names stands for: `F.mse_loss` -> `torch.nn.functional.mse_loss`."""
     name = reference(node)
@@ -60,7 +69,7 @@ def last_part(name: str) -> str:
 
 
 def base_name(node: ast.AST) -> str:
-    """The name that an expression of attributes and subscripts starts from, with its attributes: `self.totals[k]` -> `self.totals`."""
+    """The chain of names before the first subscript: `self.totals[k]` -> `self.totals`."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return reference(node)

@@ -21,10 +21,11 @@ class Kind(Enum):
     LOSS_FUNCTION = "loss function"
 
 
-OPTIMIZERS = frozenset(
-    "Adadelta Adafactor Adagrad Adam Adamax AdamW AdamW8bit ASGD LBFGS Lion NAdam RAdam RMSprop Rprop SGD SparseAdam "
-    "LAMB Lamb PagedAdamW8bit".split()
-)
+_OPTIMIZERS = """
+    ASGD Adadelta Adafactor Adagrad Adam AdamW AdamW8bit Adamax LAMB LBFGS Lamb Lion NAdam PagedAdamW8bit RAdam RMSprop
+    Rprop SGD SparseAdam
+"""
+OPTIMIZERS = frozenset(_OPTIMIZERS.split())
 _SCHEDULE_MAKER = re.compile(r"get_(\w+_)?(schedule\w*|scheduler)$")
 _MODEL_WRAPPERS = {
     "DataParallel",

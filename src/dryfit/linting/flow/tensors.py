@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dryfit.linting.flow import tree
-from dryfit.linting.flow.backward import KEEPS_GRAPH, Backward, arithmetic_roots
+from dryfit.linting.flow.backward import KEEPS_GRAPH, WITHOUT_GRAPH, Backward, arithmetic_roots
 from dryfit.linting.flow.bindings import Binding, Bindings
 from dryfit.linting.flow.functions import Functions
 from dryfit.linting.flow.grad_mode import GradMode
-from dryfit.linting.flow.names import full_name, last_part, reference
+from dryfit.linting.flow.names import full_name, last_part, reference, takes
 from dryfit.linting.flow.objects import Kind
 
 # Methods and functions of torch whose result has no graph: numbers, indices, comparisons, moves to numpy.
-_PLAIN = frozenset(
-    "item tolist numpy detach detach_ argmax argmin size numel dim eq ne ge gt le lt long int bool byte topk_indices nonzero "
-    "no_grad sign round floor ceil isnan isinf isfinite all any shape argsort zeros_like ones_like full_like rand_like "
-    "randn_like randint zeros ones full empty tensor as_tensor from_numpy randn rand arange eye randperm one_hot".split()
-)
+_PLAIN_WORDS = """
+    all any arange argmax argmin argsort as_tensor bool byte ceil detach detach_ dim empty eq eye floor from_numpy full
+    full_like ge gt int isfinite isinf isnan item le long lt ne no_grad nonzero numel numpy one_hot ones ones_like rand
+    rand_like randint randn randn_like randperm round shape sign size tensor tolist zeros zeros_like
+"""
+_PLAIN = frozenset(_PLAIN_WORDS.split())
 _PLAIN_BUILTINS = {"float", "int", "len", "str", "bool", "round", "repr", "range"}
-_PLAIN_ATTRIBUTES = {"data", "shape", "device", "dtype", "grad_fn", "ndim"}
 # (values, indices): what is taken from the second place is an index.
 _WITH_INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue"}
+_OUTPUT_NAME = re.compile(r"loss|logit|out|feat|hidden|embed|prob|score", re.IGNORECASE)
 # Functions of a tensor that are differentiable.
-_DIFFERENTIABLE = KEEPS_GRAPH | frozenset(
-    "softmax log_softmax sigmoid tanh relu logsigmoid gelu normalize pad interpolate max min topk sort amax amin cat stack "
-    "einsum matmul bmm mm permute transpose t flatten expand repeat chunk split gather index_select masked_select norm "
-    "clamp where mse_loss l1_loss smooth_l1_loss cross_entropy nll_loss binary_cross_entropy huber_loss kl_div "
-    "binary_cross_entropy_with_logits cosine_similarity cosine_embedding_loss triplet_margin_loss hinge_embedding_loss "
-    "ctc_loss logsumexp".split()
-)
+_DIFFERENTIABLE_WORDS = """
+    amax amin binary_cross_entropy binary_cross_entropy_with_logits bmm cat chunk clamp cosine_embedding_loss
+    cosine_similarity cross_entropy ctc_loss einsum expand flatten gather gelu hinge_embedding_loss huber_loss
+    index_select interpolate kl_div l1_loss log_softmax logsigmoid logsumexp masked_select matmul max min mm mse_loss
+    nll_loss norm normalize pad permute relu repeat sigmoid smooth_l1_loss softmax sort split stack t tanh topk
+    transpose triplet_margin_loss where
+"""
+_DIFFERENTIABLE = KEEPS_GRAPH | frozenset(_DIFFERENTIABLE_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Tensors:
             return False
         if isinstance(node, ast.Call):
             return self._of_call(node, depth)
-        if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
+        if takes(node, WITHOUT_GRAPH):
             return False
         if name := reference(node):
             return self._of_name(name, node, depth)
@@ -104,6 +107,14 @@ class Tensors:
             name = last_part(full_name(self.imports, value.func)) or getattr(value.func, "attr", "")
             if name in _WITH_INDICES:
                 return False
+        if (
+            isinstance(value, ast.Call)
+            and binding.index >= 1
+            and self.is_model_call(value)
+            and not _OUTPUT_NAME.search(binding.name)
+        ):
+            # What else a model returns may be indices, masks or numbers.
+            return None
         return self.holds_graph(value, depth - 1)
 
     def _of_call(self, call: ast.Call, depth: int) -> bool | None:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from dryfit.linting.flow import tree
+from dryfit.linting.flow.bindings import Bindings
 from dryfit.linting.flow.names import number_of, reference
 from dryfit.linting.flow.objects import Kind
 
@@ -43,7 +44,7 @@ def steps_of(syntax: tree.Syntax, kinds: dict[str, Kind]) -> list[Step]:
     return found
 
 
-def accumulations_of(parents: tree.Parents, steps: list[Step]) -> list[Accumulation]:
+def accumulations_of(parents: tree.Parents, bindings: Bindings, steps: list[Step]) -> list[Accumulation]:
     """The loops of the file that accumulate: all their steps stand under one such condition."""
     by_loop: dict[ast.AST, list[Step]] = {}
     for step in steps:
@@ -52,7 +53,7 @@ def accumulations_of(parents: tree.Parents, steps: list[Step]) -> list[Accumulat
             by_loop.setdefault(loop, []).append(step)
     found = []
     for loop, inside in by_loop.items():
-        conditions = [_condition(parents, step.call, loop) for step in inside]
+        conditions = [_condition(parents, bindings, step.call, loop) for step in inside]
         first = conditions[0]
         if first is None or any(each is None or each[0] is not first[0] for each in conditions):
             continue
@@ -60,17 +61,25 @@ def accumulations_of(parents: tree.Parents, steps: list[Step]) -> list[Accumulat
     return found
 
 
-def _condition(parents: tree.Parents, node: ast.AST, loop: ast.AST) -> tuple[ast.If, ast.expr] | None:
+def _condition(
+    parents: tree.Parents, bindings: Bindings, node: ast.AST, loop: ast.AST
+) -> tuple[ast.If, ast.expr] | None:
     inner = node
     for outer in tree.around(parents, node):
         if outer is loop:
             return None
         if isinstance(outer, ast.If) and any(inner is each for each in outer.body):
-            every = _every(outer.test)
+            every = _every(outer.test) or _every_by_name(bindings, outer.test)
             if every is not None:
                 return outer, every
         inner = outer
     return None
+
+
+def _every_by_name(bindings: Bindings, test: ast.expr) -> ast.expr | None:
+    """For `last_micro_batch = (i + 1) % k == 0` and `if last_micro_batch:`."""
+    made = bindings.reaching(test.id, test) if isinstance(test, ast.Name) else ()
+    return _every(made[0].value) if len(made) == 1 and made[0].how == "assign" and made[0].value is not None else None
 
 
 def _every(test: ast.expr) -> ast.expr | None:

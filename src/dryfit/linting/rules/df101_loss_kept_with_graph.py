@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from dryfit.findings import Finding
-from dryfit.linting.flow import Flow, tree
+from dryfit.linting.flow import Flow
 from dryfit.linting.flow.keeping import outlives, walked_back, walked_before
 from dryfit.linting.flow.names import base_name, reference
 
@@ -57,21 +57,24 @@ def _of_sum(flow: Flow, statement: ast.AST, target: ast.expr, value: ast.expr) -
             "DF101",
             statement,
             f"`{holder}` sums `{written}` together with its graph, so the graph of every iteration stays: {freed}.",
-            f"Add the number: {_number(flow, value)}.",
+            f"Add the number: {_number(value)}.",
             backward.node,
             memory="host",
             holder=holder,
         )
-    elif loop is not None and any(each.loop is loop for each in flow.evaluations):
-        if flow.tensors.holds_graph(value) is True and not _used_in_loss(flow, statement):
-            yield flow.finding(
-                "DF101",
-                statement,
-                f"`{holder}` sums `{written}` together with its graph, and no backward frees it: "
-                "the activations of every batch stay on the card.",
-                f"Put the loop under `torch.no_grad()`, and add the number: {_number(flow, value)}.",
-                holder=holder,
-            )
+    elif loop is not None and _evaluated(flow, loop) and flow.tensors.holds_graph(value) is True:
+        yield flow.finding(
+            "DF101",
+            statement,
+            f"`{holder}` sums `{written}` together with its graph, and no backward frees it: "
+            "the activations of every batch stay on the card.",
+            f"Put the loop under `torch.no_grad()`, and add the number: {_number(value)}.",
+            holder=holder,
+        )
+
+
+def _evaluated(flow: Flow, loop: ast.AST) -> bool:
+    return any(each.loop is loop for each in flow.evaluations)
 
 
 def _kept(flow: Flow, holder: str, statement: ast.AST, loop: ast.AST) -> bool:
@@ -83,16 +86,7 @@ def _kept(flow: Flow, holder: str, statement: ast.AST, loop: ast.AST) -> bool:
     return all(each.how in ("add", "parameter") for each in flow.bindings.reaching(holder, statement))
 
 
-def _number(flow: Flow, value: ast.expr) -> str:
+def _number(value: ast.expr) -> str:
     if isinstance(value, (ast.Name, ast.Attribute)):
         return f"`{ast.unparse(value)}.item()`, or `.detach()` where waiting for it each time is slow"
     return "take `.item()` of the loss, or `.detach()` where waiting for it each time is slow"
-
-
-def _used_in_loss(flow: Flow, statement: ast.AST) -> bool:
-    function = flow.function(statement)
-    return any(
-        flow.function(each.node) is function and not tree.exclusive(flow.parents, each.node, statement)
-        for each in flow.backwards
-        if flow.within(each.node, flow.loop(statement))
-    )

@@ -61,15 +61,8 @@ def _walked_again(flow: Flow, backward: Backward, loop: ast.AST) -> bool:
             called = flow.functions.called(node)
             if called is not None and any(flow.within(each.node, called) for each in flow.backwards):
                 return True
-            if (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr == "step"
-                and (node.args or node.keywords)
-                and flow.kind(node.func.value) is not None
-            ):
-                # A closure, or something that walks the loss itself.
-                if reference(node.args[0] if node.args else None) not in {each.optimizer for each in flow.steps}:
-                    return True
+            if _steps_with_a_closure(flow, node):
+                return True
             # The loss, or what it was made of, goes to a function that may walk it again.
             if (
                 called is None
@@ -78,6 +71,14 @@ def _walked_again(flow: Flow, backward: Backward, loop: ast.AST) -> bool:
             ):
                 return True
     return False
+
+
+def _steps_with_a_closure(flow: Flow, call: ast.Call) -> bool:
+    """Whether a step is given something else than an optimizer: a closure, or a loss that it walks itself."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or not (call.args or call.keywords):
+        return False
+    stepped = reference(call.args[0]) if call.args else ""
+    return flow.kind(call.func.value) is not None and stepped not in {each.optimizer for each in flow.steps}
 
 
 def _losses(flow: Flow, backward: Backward) -> set[str]:

@@ -13,7 +13,7 @@ from dryfit.linting.flow.objects import OPTIMIZERS
 
 
 def check(flow: Flow) -> Iterator[Finding]:
-    """Backwards with create_graph that are alone in their function, before a step of an optimizer of the first order."""
+    """Backwards with create_graph, alone in their function, before the step of a first-order optimizer."""
     for backward in flow.backwards:
         if (
             is_true(backward.option("create_graph"))
@@ -23,7 +23,8 @@ def check(flow: Flow) -> Iterator[Finding]:
             yield flow.finding(
                 "DF113",
                 backward.node,
-                f"backward makes a graph of the gradients of `{ast.unparse(backward.loss)}`, and nothing differentiates them: "
+                f"backward makes a graph of the gradients of `{ast.unparse(backward.loss)}`, and nothing "
+                "differentiates them: "
                 "each parameter and its gradient keep each other alive with the whole graph.",
                 "Leave `create_graph=True` out; for a gradient penalty, use `torch.autograd.grad`.",
             )

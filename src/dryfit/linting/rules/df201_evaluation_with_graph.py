@@ -21,6 +21,6 @@ def check(flow: Flow) -> Iterator[Finding]:
             forward.call,
             f"`{forward.model}` is in eval() mode and its forward pass runs with gradients on: "
             "the graph and all activations of each batch are kept for a backward that never comes.",
-            "Run the loop under `with torch.inference_mode():` or `with torch.no_grad():`; eval() alone does not do that.",
+            "Run the loop under `with torch.inference_mode():` or `with torch.no_grad():`; eval() does not do that.",
             forward.mode,
         )

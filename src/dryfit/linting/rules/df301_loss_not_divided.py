@@ -40,9 +40,9 @@ def check(flow: Flow) -> Iterator[Finding]:
         yield flow.finding(
             "DF301",
             backward.node,
-            f"`{accumulation.steps[0].optimizer}` steps after every `{every}` backwards, which add up, and the loss is not "
-            f"divided: the gradient is `{every}` times that of one batch of all of them.",
-            f"Divide the loss before backward, by the number of micro-batches of this step: `(loss / {every}).backward()`.",
+            f"`{accumulation.steps[0].optimizer}` steps after every `{every}` backwards, which add up, and the loss is "
+            f"not divided: the gradient is `{every}` times that of one batch of all of them.",
+            f"Divide the loss by the number of micro-batches of the step: `(loss / {every}).backward()`.",
             accumulation.condition.test,
         )
 
@@ -102,7 +102,7 @@ def _sums(flow: Flow, call: ast.Call) -> bool:
 def _known(flow: Flow, backward: Backward) -> bool:
     """Whether the loss is seen to come from a model or a loss function, not from a helper that may divide."""
     found = False
-    for name, bindings in flow.tensors.walked_roots(backward):
+    for _, bindings in flow.tensors.walked_roots(backward):
         for binding in bindings:
             value = binding.value
             if value is None or binding.how == "add":

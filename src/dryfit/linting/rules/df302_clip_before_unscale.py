@@ -49,8 +49,8 @@ def check(flow: Flow) -> Iterator[Finding]:
         yield flow.finding(
             "DF302",
             clip,
-            f"The gradients are clipped while they still carry `{scaler}`'s factor (65536 at first), so the limit is that "
-            "many times smaller than it says.",
+            f"The gradients are clipped while they still carry `{scaler}`'s factor (65536 at first), so the limit is "
+            "that many times smaller than it says.",
             f"Call `{scaler}.unscale_({optimizer})` before the clip, once per step.",
             steps[0].call,
         )
@@ -64,9 +64,9 @@ def _unscaled(flow: Flow, scope: ast.AST, clip: ast.AST) -> bool:
     for node in ast.walk(scope):
         if isinstance(node, ast.Attribute) and node.attr in ("unscale_", "unscale_gradients", "unscale"):
             return not _after(node, clip) or flow.loop(node) is not flow.loop(clip)
-        if isinstance(node, ast.Call) and (called := flow.functions.called(node)) is not None:
-            if any(isinstance(each, ast.Attribute) and each.attr == "unscale_" for each in ast.walk(called)):
-                return True
+        called = flow.functions.called(node) if isinstance(node, ast.Call) else None
+        if called is not None and any(getattr(each, "attr", "") == "unscale_" for each in ast.walk(called)):
+            return True
     return False
 
 

@@ -12,7 +12,7 @@ from dryfit.linting.flow.objects import Kind
 
 
 def check(flow: Flow) -> Iterator[Finding]:
-    """Steps of a schedule whose length does not count micro-batches, outside of the condition of the optimizer's step."""
+    """Steps of a schedule that does not count micro-batches, outside of the condition of the optimizer's step."""
     for accumulation in flow.accumulations:
         for call in flow.calls:
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or call.args or call.keywords:

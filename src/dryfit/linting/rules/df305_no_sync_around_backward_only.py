@@ -31,8 +31,8 @@ def check(flow: Flow) -> Iterator[Finding]:
             yield flow.finding(
                 "DF305",
                 node.items[0].context_expr,
-                f"`{model}.no_sync()` covers backward alone; DDP looks at it in the forward pass, which is outside, so the "
-                "gradients are exchanged at every micro-batch all the same.",
+                f"`{model}.no_sync()` covers backward alone; DDP looks at it in the forward pass, which is outside, so "
+                "the gradients are exchanged at every micro-batch all the same.",
                 "Put the forward pass into the same `with` block.",
                 inside[0].node,
             )

@@ -23,8 +23,8 @@ def check(flow: Flow) -> Iterator[Finding]:
         yield flow.finding(
             "DF401",
             call,
-            "checkpoint does not say use_reentrant, and the default is the reentrant way: it gives no gradients where no "
-            "input requires them, and PyTorch warns that the default will go.",
+            "checkpoint does not say use_reentrant, and the default is the reentrant way: it gives no gradients where "
+            "no input requires them, and PyTorch warns that the default will go.",
             "Say `use_reentrant=False`.",
         )
 

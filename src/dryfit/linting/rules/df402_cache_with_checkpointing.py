@@ -21,8 +21,8 @@ def check(flow: Flow) -> Iterator[Finding]:
             yield flow.finding(
                 "DF402",
                 asked,
-                f"`{model}` is told to keep keys and values (use_cache=True) and to checkpoint its blocks: the cache is of no "
-                "use in training, and the two do not go together.",
+                f"`{model}` is told to keep keys and values (use_cache=True) and to checkpoint its blocks: the cache "
+                "is of no use in training, and the two do not go together.",
                 "Say `use_cache=False` for training; switch it on again for generation.",
                 enabled,
             )

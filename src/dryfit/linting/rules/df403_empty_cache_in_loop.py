@@ -21,8 +21,8 @@ def check(flow: Flow) -> Iterator[Finding]:
         yield flow.finding(
             "DF403",
             call,
-            "empty_cache runs at every step: it waits for the card, gives its free blocks back, and the next step asks for "
-            "them again. It lowers no peak of PyTorch's own.",
+            "empty_cache runs at every step: it waits for the card, gives its free blocks back, and the next step asks "
+            "for them again. It lowers no peak of PyTorch's own.",
             "Leave it out of the loop; against fragmentation, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
         )
 

@@ -22,8 +22,8 @@ def check(flow: Flow) -> Iterator[Finding]:
                 yield flow.finding(
                     "DF405",
                     move,
-                    f"`{function.name}` moves its samples to the card, and the loader runs it in worker processes: each worker "
-                    "opens a CUDA context of its own, and a forked worker fails.",
+                    f"`{function.name}` moves its samples to the card, and the loader runs it in worker processes: "
+                    "each worker opens a CUDA context of its own, and a forked worker fails.",
                     "Return tensors in host memory, and move each batch in the training loop.",
                     loader,
                 )
