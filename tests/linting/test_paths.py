@@ -12,6 +12,7 @@ from dryfit.errors import UsageError
 from dryfit.linting import LintReport, lint, lint_source
 
 LEAK = """\
+import torch
 def train(model, loader, criterion):
     total = 0
     for x, y in loader:
@@ -20,6 +21,7 @@ def train(model, loader, criterion):
         total += loss
 """
 EVALUATION = """\
+import torch
 def evaluate(model, loader):
     model.eval()
     for x in loader:
@@ -40,7 +42,7 @@ def test_a_file_and_where_the_mistake_is(tmp_path: Path) -> None:
     (finding,) = report.findings
     place = finding.place
     assert place is not None
-    assert (place.file, place.line, place.column, place.end_line, place.end_column) == (str(file), 6, 9, 6, 22)
+    assert (place.file, place.line, place.column, place.end_line, place.end_column) == (str(file), 7, 9, 7, 22)
     assert (place.function, place.text) == ("train", "total += loss")
     assert finding.claim == (
         "`total` sums `loss` together with its graph, so the graph of every iteration stays: backward has freed what "
@@ -161,7 +163,7 @@ def test_a_comment_with_an_unknown_word_is_told(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(LEAK + "\n# dryfit: ignore[DF1O1]\n")
     assert lint([file]).problems == (
-        f"{file}:8: `# dryfit: ignore[DF1O1]` names no rule of dryfit's; see `dryfit lint --explain`.",
+        f"{file}:9: `# dryfit: ignore[DF1O1]` names no rule of dryfit's; see `dryfit lint --explain`.",
     )
 
 
@@ -182,6 +184,10 @@ def test_syntax_errors_of_a_text_are_raised() -> None:
 
 def test_pythons_own_warnings_about_a_text_are_not_shown() -> None:
     assert lint_source("import torch\npath = '\\d'\nassert (1, 'x')\ntorch.cuda.empty_cache()\n") == ()
+
+
+def test_another_library_with_the_same_words() -> None:
+    assert lint_source(LEAK.replace("import torch", "from mxnet import autograd")) == ()
 
 
 def test_no_torch_is_loaded(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from dryfit.linting.comments import ignores_of
 from dryfit.linting.flow import Flow
 from dryfit.linting.rules import CHECKS
 
+# Others (MXNet, Paddle, TensorFlow) have functions of the same names.
+_LIBRARIES = ("torch", "lightning", "transformers", "accelerate")
 # One of these is in every program that a rule has something to say about; the others are not looked at further.
 _WORDS = (
     ".backward(",
@@ -64,7 +66,7 @@ def parse(source: str, file: str) -> ast.Module:
 
 def check(module: ast.Module, source: str, file: str, codes: Collection[str] = tuple(CHECKS)) -> Checked:
     """Judges a parsed source by the rules of `codes`."""
-    if not any(word in source for word in _WORDS):
+    if not any(word in source for word in _LIBRARIES) or not any(word in source for word in _WORDS):
         return Checked()
     ignores = ignores_of(source, module)
     problems = tuple(

@@ -139,6 +139,19 @@ def generation(model: nn.Module, prompts):
         print(model.generate(prompt))
 
 
+class Detector(nn.Module):
+    @torch.no_grad()
+    def forward(self, x):
+        return self.head(x)
+
+
+def detection(loader):
+    detector = Detector()
+    detector.eval()
+    for x in loader:
+        print(detector(x))
+
+
 class Classifier(pl.LightningModule):
     def validation_step(self, batch, batch_idx):
         self.backbone.eval()

@@ -40,6 +40,23 @@ def by_a_name(model, loader, optimizer, k):
             optimizer.zero_grad()
 
 
+def with_and_without_a_scaler(model, loader, optimizer, scaler, k):
+    print(list(model.parameters()))
+    for i, (x, y) in enumerate(loader):
+        loss = F.cross_entropy(model(x), y)
+        if scaler is not None:
+            scaler.scale(loss).backward()  # <- DF301
+        else:
+            loss.backward()
+        if (i + 1) % k == 0:
+            if scaler is not None:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+            optimizer.zero_grad()
+
+
 class Trainer:
     def fit(self):
         print(list(self.model.parameters()))

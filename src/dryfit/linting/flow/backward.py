@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dryfit.linting.flow import tree
 from dryfit.linting.flow.functions import LIGHTNING, TRAINER, Functions
 from dryfit.linting.flow.names import full_name, keyword, reference, takes
+from dryfit.linting.flow.torch_names import KEEPS_GRAPH, WITHOUT_GRAPH
 
 # Objects whose `backward(loss)` takes the loss; the last part of their name.
 _RUNNERS = {
@@ -22,14 +23,6 @@ _RUNNERS = {
     "booster",
     "_accelerator",
 }
-# Arithmetic and moves: what comes out has the graph of what went in.
-_KEEPS_GRAPH = """
-    abs add bfloat16 clone contiguous cpu cuda div div_ double exp flatten float half log mean mul mul_ nanmean neg pow
-    reshape scale sqrt squeeze sub sum to type unsqueeze view
-"""
-KEEPS_GRAPH = frozenset(_KEEPS_GRAPH.split())
-# Attributes of a tensor that have no graph.
-WITHOUT_GRAPH = frozenset({"data", "shape", "device", "dtype", "grad_fn", "ndim"})
 _REDUCTIONS = {"torch.sum", "torch.mean", "torch.stack", "torch.cat", "sum", "torch.add", "torch.mul", "torch.div"}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from dryfit.linting.flow import tree
+from dryfit.linting.flow.assignments import Binding
 from dryfit.linting.flow.backward import Backward, arithmetic_roots
-from dryfit.linting.flow.bindings import Binding
 from dryfit.linting.flow.flow import Flow
 from dryfit.linting.flow.names import is_true, prefixes, reference
 

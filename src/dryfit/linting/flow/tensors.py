@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dryfit.linting.flow import tree
-from dryfit.linting.flow.backward import KEEPS_GRAPH, WITHOUT_GRAPH, Backward, arithmetic_roots
-from dryfit.linting.flow.bindings import Binding, Bindings
+from dryfit.linting.flow.assignments import Binding
+from dryfit.linting.flow.backward import Backward, arithmetic_roots
+from dryfit.linting.flow.bindings import Bindings
 from dryfit.linting.flow.functions import Functions
 from dryfit.linting.flow.grad_mode import GradMode
 from dryfit.linting.flow.names import full_name, last_part, reference, takes
 from dryfit.linting.flow.objects import Kind
+from dryfit.linting.flow.torch_names import (
+    DIFFERENTIABLE,
+    OUTPUT_NAME,
+    PLAIN,
+    PLAIN_BUILTINS,
+    WITH_INDICES,
+    WITHOUT_GRAPH,
+)
 
-# Methods and functions of torch whose result has no graph: numbers, indices, comparisons, moves to numpy.
-_PLAIN_WORDS = """
-    all any arange argmax argmin argsort as_tensor bool byte ceil detach detach_ dim empty eq eye floor from_numpy full
-    full_like ge gt int isfinite isinf isnan item le long lt ne no_grad nonzero numel numpy one_hot ones ones_like rand
-    rand_like randint randn randn_like randperm round shape sign size tensor tolist zeros zeros_like
-"""
-_PLAIN = frozenset(_PLAIN_WORDS.split())
-_PLAIN_BUILTINS = {"float", "int", "len", "str", "bool", "round", "repr", "range"}
-# (values, indices): what is taken from the second place is an index.
-_WITH_INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue"}
-_OUTPUT_NAME = re.compile(r"loss|logit|out|feat|hidden|embed|prob|score", re.IGNORECASE)
-# Functions of a tensor that are differentiable.
-_DIFFERENTIABLE_WORDS = """
-    amax amin binary_cross_entropy binary_cross_entropy_with_logits bmm cat chunk clamp cosine_embedding_loss
-    cosine_similarity cross_entropy ctc_loss einsum expand flatten gather gelu hinge_embedding_loss huber_loss
-    index_select interpolate kl_div l1_loss log_softmax logsigmoid logsumexp masked_select matmul max min mm mse_loss
-    nll_loss norm normalize pad permute relu repeat sigmoid smooth_l1_loss softmax sort split stack t tanh topk
-    transpose triplet_margin_loss where
-"""
-_DIFFERENTIABLE = KEEPS_GRAPH | frozenset(_DIFFERENTIABLE_WORDS.split())
+_MOST_SOURCES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +37,8 @@ class Tensors:
     grad_mode: GradMode
     kinds: dict[str, Kind]
     modules: dict[str, ast.ClassDef]
+    _known: dict[Binding, bool | None] = field(default_factory=dict)
+    _sources: dict[ast.AST, frozenset[Binding]] = field(default_factory=dict)
 
     def is_model_call(self, node: ast.AST) -> bool:
         """Whether the call is a forward pass: `model(x)`, `model.forward(x)`, or `self(x)` in a module."""
@@ -57,9 +48,19 @@ class Tensors:
         if name.endswith(".forward"):
             name = name.removesuffix(".forward")
         if self.kinds.get(name) is Kind.MODEL:
-            return True
+            return not self._forward_without_gradients(name)
         holder = tree.class_of(self.parents, node) if name == "self" else None
         return holder is not None and holder.name in self.modules
+
+    def _forward_without_gradients(self, name: str) -> bool:
+        """Whether the model is made here of a class whose forward switches gradients off."""
+        for binding in self.bindings.everywhere(name):
+            made = full_name(self.imports, binding.value.func) if isinstance(binding.value, ast.Call) else ""
+            holder = self.modules.get(made)
+            forward = None if holder is None else self.functions.method(holder, "forward")
+            if forward is not None and self.grad_mode.off(forward.body[0]):
+                return True
+        return False
 
     def holds_graph(self, node: ast.AST | None, depth: int = 8) -> bool | None:
         """True: the value has the graph of a forward pass; False: it has none; None: not known."""
@@ -100,27 +101,33 @@ class Tensors:
         return _same(found)
 
     def _of_binding(self, binding: Binding, depth: int) -> bool | None:
+        if binding not in self._known:
+            # Until it is known, a name that comes from itself is not.
+            self._known[binding] = None
+            found = self._of_value(binding, depth)
+            if found is None and depth < 4:
+                del self._known[binding]
+                return None
+            self._known[binding] = found
+        return self._known[binding]
+
+    def _of_value(self, binding: Binding, depth: int) -> bool | None:
         if self.grad_mode.off(binding.node):
             return False
         value = binding.value
         if isinstance(value, ast.Call) and binding.index >= 1:
             name = last_part(full_name(self.imports, value.func)) or getattr(value.func, "attr", "")
-            if name in _WITH_INDICES:
+            if name in WITH_INDICES:
                 return False
-        if (
-            isinstance(value, ast.Call)
-            and binding.index >= 1
-            and self.is_model_call(value)
-            and not _OUTPUT_NAME.search(binding.name)
-        ):
-            # What else a model returns may be indices, masks or numbers.
-            return None
+            if self.is_model_call(value) and not OUTPUT_NAME.search(binding.name):
+                # What else a model returns may be indices, masks or numbers.
+                return None
         return self.holds_graph(value, depth - 1)
 
     def _of_call(self, call: ast.Call, depth: int) -> bool | None:
         full = full_name(self.imports, call.func)
         last = last_part(full) or getattr(call.func, "attr", "")
-        if full in _PLAIN_BUILTINS or last in _PLAIN or last == "requires_grad_":
+        if full in PLAIN_BUILTINS or last in PLAIN or last == "requires_grad_":
             return False
         if self.grad_mode.off(call):
             return False
@@ -134,7 +141,7 @@ class Tensors:
         function = self.functions.called(call)
         if function is not None:
             return self._returned(function, depth)
-        if last in _DIFFERENTIABLE:
+        if last in DIFFERENTIABLE:
             if full.startswith("torch.") or full in ("torch", "sum"):
                 return _any(self.holds_graph(each, depth - 1) for each in call.args)
             if isinstance(call.func, ast.Attribute):
@@ -166,19 +173,21 @@ class Tensors:
         add(backward.loss, depth)
         return found
 
-    def sources(self, expression: ast.AST, limit: int = 400) -> set[Binding]:
-        """All assignments that the value of an expression comes from, through any calls."""
-        found: set[Binding] = set()
-        todo = [expression]
-        while todo and len(found) < limit:
-            for node in ast.walk(todo.pop()):
-                if isinstance(node, (ast.Name, ast.Attribute)) and (name := reference(node)):
-                    for binding in self.bindings.reaching(name, node):
-                        if binding not in found:
-                            found.add(binding)
-                            if binding.value is not None:
-                                todo.append(binding.value)
-        return found
+    def sources(self, expression: ast.AST) -> frozenset[Binding]:
+        """The assignments that the value of an expression comes from, through any calls; the nearest few hundred."""
+        if expression not in self._sources:
+            found: dict[Binding, None] = {}
+            todo = [expression]
+            while todo and len(found) < _MOST_SOURCES:
+                for node in ast.walk(todo.pop()):
+                    if isinstance(node, (ast.Name, ast.Attribute)) and (name := reference(node)):
+                        for binding in self.bindings.reaching(name, node):
+                            if binding not in found:
+                                found[binding] = None
+                                if binding.value is not None:
+                                    todo.append(binding.value)
+            self._sources[expression] = frozenset(found)
+        return self._sources[expression]
 
 
 def _any(values: Iterator[bool | None]) -> bool | None:

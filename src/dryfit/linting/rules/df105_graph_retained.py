@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from dryfit.findings import Finding
 from dryfit.linting.flow import Flow, tree
+from dryfit.linting.flow.assignments import Binding
 from dryfit.linting.flow.backward import Backward
-from dryfit.linting.flow.bindings import Binding
 from dryfit.linting.flow.names import is_true, reference
 
 # Objects that hold settings, and names of things that hold no graph.
@@ -111,7 +111,7 @@ def _made_in(flow: Flow, backward: Backward, loop: ast.AST) -> bool:
     return has_forward and all(_brings_no_graph(flow, each, sources, loop) for each in sources)
 
 
-def _brings_no_graph(flow: Flow, binding: Binding, sources: set[Binding], loop: ast.AST) -> bool:
+def _brings_no_graph(flow: Flow, binding: Binding, sources: frozenset[Binding], loop: ast.AST) -> bool:
     if flow.within(binding.node, loop):
         # Carried over: the loop sets the name, and so does what comes before the loop.
         outside = [each for each in sources if each.name == binding.name and not flow.within(each.node, loop)]

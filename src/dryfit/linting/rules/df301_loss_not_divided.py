@@ -29,7 +29,7 @@ def check(flow: Flow) -> Iterator[Finding]:
     """Loops that step every k-th time, whose loss comes straight from a model or a loss function."""
     for accumulation in flow.accumulations:
         backwards = [each for each in flow.backwards if flow.loop(each.node) is accumulation.loop]
-        if len(backwards) != 1 or not clears_with_step(flow, accumulation):
+        if not backwards or not _one_way_each(flow, backwards) or not _clears_with_step(flow, accumulation):
             continue
         backward = backwards[0]
         if flow.within(backward.node, accumulation.condition) or backward.by in _DIVIDES_ITSELF:
@@ -47,7 +47,16 @@ def check(flow: Flow) -> Iterator[Finding]:
         )
 
 
-def clears_with_step(flow: Flow, accumulation: Accumulation) -> bool:
+def _one_way_each(flow: Flow, backwards: list[Backward]) -> bool:
+    """Whether one of them alone runs in an iteration: with and without a scaler."""
+    first = backwards[0]
+    return all(
+        tree.exclusive(flow.parents, first.node, each.node) and ast.dump(each.loss) == ast.dump(first.loss)
+        for each in backwards[1:]
+    )
+
+
+def _clears_with_step(flow: Flow, accumulation: Accumulation) -> bool:
     """Whether the gradients are cleared where the optimizer steps, and nowhere else in the loop."""
     cleared = [
         node
