@@ -46,6 +46,22 @@ def walk(tensors: Sequence[Any], marks: Sequence[int], old_before: int) -> Graph
     return found
 
 
+def reaches(tensors: Any, first: int, last: int) -> bool:
+    """Whether the graphs of these tensors have a node that autograd numbered from `first` to before `last`."""
+    given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    left = [each.grad_fn for each in given if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+    seen = set(left)
+    while left and len(seen) < _MOST_NODES:
+        node = left.pop()
+        if not hasattr(node, "variable") and first <= sequence_number_of(node) < last:
+            return True
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                left.append(child)
+    return False
+
+
 def _walk_from(root: Node, reaches_old: dict[Node, bool], marks: Sequence[int], old_before: int, found: Graphs) -> None:
     """Visit what can be reached and was not, children first, so that each node knows of its own."""
     if root in reaches_old:

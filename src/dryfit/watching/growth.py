@@ -40,8 +40,8 @@ def _forget(birth: _Birth) -> None:
 class Interval:
     """The steps between two censuses, and what came in them and still lives, by `id`.
 
-    `mark` is autograd's sequence number as the interval began, `allocated_bytes` and `leaves` what there was as it
-    ended. `has_backward` says whether autograd ran within it.
+    `mark` is autograd's sequence number as the interval began, `allocated_bytes` what there was as it ended, `leaves`
+    how many tensors that are no parameters then waited for gradients, `gradients` how many had graphs of their own. `has_backward` says whether autograd ran within it.
     """
 
     first_step: int
@@ -52,6 +52,7 @@ class Interval:
     kept: dict[int, _Birth] = field(default_factory=dict)
     nodes: int = 0
     leaves: int = 0
+    gradients: int = 0
 
     @property
     def steps(self) -> int:
@@ -74,6 +75,11 @@ class Growth:
         self.intervals: list[Interval] = []
         self._from_before: set[int] | None = None
         self._next_mark, self._last_step = mark, 0
+
+    @property
+    def mark(self) -> int:
+        """Autograd's number at the last census, or as the first interval began."""
+        return self._next_mark
 
     def note(
         self, step: int, mark: int, tensors: Sequence[Any], allocated_bytes: int, *, has_backward: bool
@@ -123,9 +129,16 @@ class Growth:
 
     def leaves_rise(self) -> bool:
         """Whether more and more tensors that are no parameters wait for gradients, by one or more each step."""
-        last = self.intervals[-INTERVALS:]
-        return len(last) == INTERVALS and all(
-            late.leaves - early.leaves >= late.steps for early, late in itertools.pairwise(last)
+        return self._rise(lambda each: each.leaves)
+
+    def gradients_rise(self) -> bool:
+        """Whether more and more gradients have graphs of their own, by one or more each step."""
+        return self._rise(lambda each: each.gradients)
+
+    def _rise(self, count: Callable[[Interval], int]) -> bool:
+        last = self.intervals[-INTERVALS - 1 :]
+        return len(last) > INTERVALS and all(
+            count(late) - count(early) >= late.steps for early, late in itertools.pairwise(last)
         )
 
     def _join_the_first_two(self) -> None:

@@ -57,7 +57,6 @@ def holders_of(targets: Sequence[Any]) -> list[Held]:
             by_key.setdefault(_key_of(way), []).append((number, way))
     codes = program_codes()
     candidates = [_held(key, found, codes) for key, found in by_key.items()]
-    candidates = [each for each in candidates if each is not None]
     chosen: list[Held] = []
     left = set(range(len(targets)))
     while left and candidates:
@@ -85,8 +84,8 @@ def _key_of(way: Way) -> tuple[Any, ...]:
     return (way.name, way.code, way.scope, *steps)
 
 
-def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[types.CodeType]) -> Held | None:
-    name, code, scope, *steps = key
+def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[types.CodeType]) -> Held:
+    _, code, scope, *steps = key
     way = found[0][1]
     container = way.links[min(len(steps), len(way.links) - 1)]
     naming, owner, text = _named(way, steps, codes)
@@ -119,18 +118,17 @@ def _named(way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]) -> t
         if variable := _VARIABLE.fullmatch(steps[place]):
             code = _code_of(holder)
             naming = naming_lines.of_variable(code, variable[1]) if code else None
-            return naming, None, variable[1] + "".join(steps[place + 1 :])
+            return naming, None, naming.written if naming else variable[1] + "".join(steps[place + 1 :])
         if attribute := _ATTRIBUTE.fullmatch(steps[place]):
             kind = holder if isinstance(holder, type) else type(holder)
             naming = naming_lines.of_attribute(kind, attribute[1], codes)
-            is_own = naming is not None and naming.in_method_of and not isinstance(holder, type)
-            written = "self" if is_own else way.name + "".join(steps[:place])
-            return naming, kind, written + "".join(steps[place:])
-    text = way.name + "".join(steps)
+            return naming, kind, naming.written if naming else way.name + "".join(steps)
     if way.code is not None:
-        return naming_lines.of_variable(way.code, way.name), None, text
-    file = getattr(sys.modules.get(way.scope), "__file__", None)
-    return (naming_lines.of_global(file, way.name) if file else None), None, text
+        naming = naming_lines.of_variable(way.code, way.name)
+    else:
+        file = getattr(sys.modules.get(way.scope), "__file__", None)
+        naming = naming_lines.of_global(file, way.name) if file else None
+    return naming, None, naming.written if naming else way.name + "".join(steps)
 
 
 def _code_of(holder: Any) -> types.CodeType | None:

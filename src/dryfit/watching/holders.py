@@ -6,14 +6,14 @@ import gc
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dryfit.places import is_ours
 from dryfit.watching.frames import running_frames, variables_of
 
-_DEEPEST, _WIDEST = 12, 400
+_DEEPEST, _WIDEST = 12, 128  # the collector compares all there is with each of so many
 _SEQUENCES = (list, tuple, deque)
 
 
@@ -139,7 +139,10 @@ def _step(parent: Any, child: Any) -> str:
     """How a program writes the way from one object to the one it holds; "" where it does not."""
     if isinstance(parent, dict):
         keys = _keys_of(parent, child)
-        return f"[{keys[0]!r:.40}]" if keys else ""
+        if not keys:
+            return ""
+        # Others may do anything when asked for their text: a tensor is computed and printed.
+        return f"[{keys[0]!r:.40}]" if type(keys[0]) in (str, int, float, bool) else f"[{type(keys[0]).__name__}]"
     if isinstance(parent, _SEQUENCES):
         places = (place for place, each in enumerate(parent) if each is child)
         return f"[{next(places, '...')}]"
@@ -223,19 +226,3 @@ def _is_dict_of(holder: Any, names: dict[Any, Any]) -> bool:
         return object.__getattribute__(holder, "__dict__") is names
     except AttributeError:
         return isinstance(holder, type)
-
-
-def common_way(ways: Iterable[Way]) -> tuple[str, ...]:
-    """The steps that ways from one name have in common: what they lead to is what grows."""
-    shared: list[str] | None = None
-    for way in ways:
-        if shared is None:
-            shared = list(way.steps)
-            continue
-        same = 0
-        for one, other in zip(shared, way.steps):
-            if one != other:
-                break
-            same += 1
-        shared = shared[:same]
-    return tuple(shared or ())

@@ -28,7 +28,8 @@ class Naming:
     """A statement that a name gets its value by.
 
     `adds` says that it adds to what is there, `is_carried` that the value before goes into the next one, `sums` that it
-    does so by arithmetic. `is_bounded` says that the same loop takes away from it, or begins it anew.
+    does so by arithmetic. `is_bounded` says that the same loop takes away from it, or begins it anew. `written` is the
+    name as the statement has it: `self.features`, `history["loss"]`.
     """
 
     place: Place
@@ -36,7 +37,7 @@ class Naming:
     sums: bool
     is_carried: bool
     is_bounded: bool
-    in_method_of: str = ""
+    written: str = ""
 
 
 def of_variable(code: types.CodeType, name: str) -> Naming | None:
@@ -196,7 +197,6 @@ def _gives(statement: ast.stmt, name: str, attribute: bool) -> bool:
 def _naming(file: str, statement: ast.stmt, around: list[ast.AST], name: str, attribute: bool) -> Naming:
     loops = [node for node in around if isinstance(node, _LOOPS)]
     functions = [node for node in around if isinstance(node, _FUNCTIONS)]
-    classes = [node for node in around if isinstance(node, ast.ClassDef)]
     within = (loops or functions or around)[-1]
     adds = _adds(statement, name, attribute)
     value = getattr(statement, "value", None)
@@ -214,7 +214,7 @@ def _naming(file: str, statement: ast.stmt, around: list[ast.AST], name: str, at
             if other is not statement
         )
         or _goes_round(statement, name, attribute),
-        in_method_of=classes[-1].name if classes and functions else "",
+        written=_written(statement, name, attribute),
     )
 
 
@@ -262,6 +262,16 @@ def _takes(statement: ast.stmt, name: str, attribute: bool) -> bool:
             if value is not None and not _mentions(value, name, attribute):
                 return True  # another value, that does not come from this one
     return False
+
+
+def _written(statement: ast.stmt, name: str, attribute: bool) -> str:
+    """The name as the statement writes it, without what changes from time to time: `kept` of `kept[number] = ...`."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.expr) and _is_name(node, name, attribute):  # the outermost is the first
+            while isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+                node = node.value
+            return ast.unparse(node).replace("'", '"')
+    return name
 
 
 def _goes_round(statement: ast.stmt, name: str, attribute: bool) -> bool:

@@ -106,7 +106,7 @@ class Observer:
         """Autograd's engine is about to run, for `backward` or `grad`; the arguments are the engine's own."""
         self._situation.backward_begins(retain_graph, create_graph)
         for kind in self._kinds:
-            kind.backward_begins()
+            kind.backward_begins(tensors)
 
     @_guarded
     def backward_is_over(self) -> None:
@@ -151,7 +151,9 @@ class Observer:
     def findings(self) -> tuple[Finding, ...]:
         """What has been found so far, each kind and holder once; also at the program's end, without waiting for more."""
         self._take_pending()
-        return tuple(self._found.values())
+        return tuple(
+            each for each in self._found.values() if each.code not in _UNEXPLAINED or not self._is_explained(each)
+        )
 
     def _end_step(self, step: int) -> None:
         self._situation.step_is_over(step)
@@ -178,13 +180,14 @@ class Observer:
         place = finding.place
         key = (finding.code, finding.evidence.holder, place and (place.file, place.line))
         if key in self._found or (finding.code in _UNEXPLAINED and self._is_explained(finding)):
-            return
+            return  # met before, or of a growth whose holder is known
         self._found[key] = finding
         if self._tell is not None:
             self._tell(finding)
 
     def _is_explained(self, finding: Finding) -> bool:
         return any(
-            each.evidence.bytes_per_step and (each.evidence.memory == finding.evidence.memory or each.code < "DF114")
+            each.evidence.bytes_per_step and each.evidence.memory == finding.evidence.memory
             for each in self._found.values()
+            if each.code not in _UNEXPLAINED
         )

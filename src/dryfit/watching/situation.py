@@ -18,7 +18,8 @@ class Situation:
 
     `step` is that of the last step that is over. `step_mark` is autograd's sequence number as the step at hand began.
     `retains` and `creates` are the lines that last asked backward to keep its graph, or to make one of the gradients,
-    in this step or the one before. `backwards` counts passes in all.
+    in this step or the one before. `backwards` counts passes in all. `has_named_growth` says that what grows has a
+    holder, be it one that is meant to grow.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Situation:
         self.backwards = 0
         self.backwards_in_step = 0
         self.home: set[str] = set()
+        self.has_named_growth = False
         self.retains: Place | None = None
         self.creates: Place | None = None
         self._asked_in = 0

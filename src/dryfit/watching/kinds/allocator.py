@@ -42,7 +42,7 @@ class Allocator(Kind):
 
     def step_is_over(self, step: int, census: Census | None) -> None:
         self._ends.append(allocated_bytes())
-        if self._is_rising(STEPS_IN_A_ROW):
+        if self._is_rising(STEPS_IN_A_ROW) and not self.situation.has_named_growth:
             self._tell_growth(step)
             self._ends.clear()
         if not self._has_told_emptied and self._looks < 16:
@@ -52,7 +52,7 @@ class Allocator(Kind):
             self._follow_host(step)
 
     def needs_more_steps(self) -> bool:
-        return self._is_rising(3)
+        return self._is_rising(3) and not self.situation.has_named_growth
 
     def _is_rising(self, steps: int) -> bool:
         last = list(self._ends)[-steps:]

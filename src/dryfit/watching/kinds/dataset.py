@@ -69,7 +69,14 @@ class Dataset(Kind):
             size_bytes, batch_bytes = sum(each.size_bytes for each in of), max(self._batches[sort], 1)
             if size_bytes < max(_LEAST_BYTES, _TIMES_A_BATCH * batch_bytes):
                 continue
-            held = [each for each in holders_of(list(of.values())[:4]) if not each.is_bounded]
+            # What an optimizer or a model has of a batch's shape is states and buffers.
+            held = [
+                each
+                for each in holders_of(list(of.values())[:4])
+                if not each.is_bounded
+                and each.naming is not None
+                and not any(issubclass(kind, (torch.optim.Optimizer, torch.nn.Module)) for kind in each.classes)
+            ]
             if not held:
                 continue
             self.found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import torch
 from dryfit.findings import Evidence, Finding, Place
 from dryfit.units import format_bytes
 from dryfit.watching.census import Census, Storage, storage_of
-from dryfit.watching.frames import program_place, running_frames, variables_of
+from dryfit.watching.frames import program_place, running_frames
 from dryfit.watching.held import holders_of
 from dryfit.watching.kinds.kind import Kind
 from dryfit.watching.situation import Situation
@@ -95,12 +96,12 @@ class Errors(Kind):
 
 
 def _storages_in(frame: types.FrameType) -> Iterator[Storage]:
-    with variables_of(frame) as values:
-        for value in values.values():
-            for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                storage = storage_of(tensor) if isinstance(tensor, torch.Tensor) else None
-                if storage is not None:
-                    yield storage
+    """Those of a frame that runs no more: its variables, and what it was about to work with, such as half a list."""
+    for value in gc.get_referents(frame):
+        for tensor in value if type(value) in (list, tuple) else (value,):
+            storage = storage_of(tensor) if isinstance(tensor, torch.Tensor) else None
+            if storage is not None:
+                yield storage
 
 
 def _finding(

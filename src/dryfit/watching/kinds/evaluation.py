@@ -1,13 +1,15 @@
 """An evaluation that builds a graph (DF201), keeps losses with theirs (DF101), or gathers outputs on the card (DF202).
 
-A run of calls of one model, without a backward pass between them, is an evaluation if the model is in evaluation mode.
-Where a backward pass follows such calls directly, the program trains in that mode, and they are none.
+A run of calls of one model without a backward pass between them is an evaluation where no backward pass goes through
+it later: whether one does is seen by walking the graph that the next one begins with. Many train in evaluation mode,
+and many evaluate without it.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,14 +21,33 @@ from dryfit.watching.census import take_census
 from dryfit.watching.device_memory import allocated_bytes
 from dryfit.watching.frames import program_place
 from dryfit.watching.growth import Growth
-from dryfit.watching.kinds.kept import look
+from dryfit.watching.graphs import reaches
+from dryfit.watching.kinds.kept import is_suspicious, search, take_in
 from dryfit.watching.kinds.kind import Kind
 from dryfit.watching.situation import Situation
 from dryfit.watching.torch_private import next_sequence_number
 
 _LEAST_CALLS = 4
+_LEAST_CALLS_IN_TRAINING_MODE = 8
 _LOOKED_AT_CALLS = 6  # the intervals that confirm a growth, and those at both ends
 _LOOKED_AT_RUNS = 4
+
+
+@dataclass(slots=True)
+class _Run:
+    """Calls of one model in one mode. `looked_until` is autograd's number as the last of those looked at was over."""
+
+    model: weakref.ref[Any]
+    is_in_training_mode: bool
+    growth: Growth
+    began: int
+    looked_until: int
+    calls: int = 0
+    calls_with_graph: int = 0
+    place: Place | None = None
+    allocated_before: int = 0
+    graph_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
 
 
 class Evaluation(Kind):
@@ -34,113 +55,93 @@ class Evaluation(Kind):
 
     def __init__(self, situation: Situation) -> None:
         super().__init__(situation)
-        self._model: weakref.ref[Any] | None = None
-        self._is_evaluated = False
-        self._calls = self._calls_with_graph = self._runs = 0
-        self._growth: Growth | None = None
-        self._mark_before = 0
-        self._place: Place | None = None
-        self._graph_bytes: list[int] = []
-        self._allocated_before = 0
-        self._held_back: list[Finding] = []
-        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # in evaluation mode, by those who mean to
+        self._run: _Run | None = None
+        self._runs_looked_at = 0
+        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # by one backward pass after several calls
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        model = self._model() if self._model is not None else None
-        if model is not None and module is not model and self._calls and self._is_evaluated == (not module.training):
-            return  # a second model in the same loop: the first one counts
-        if module is not model or self._is_evaluated != (not module.training):
-            self._end_run()
-            self._begin_run(module)
-        self._calls += 1
-        if self._calls > 1 and self._calls <= _LOOKED_AT_CALLS and self._runs <= _LOOKED_AT_RUNS:
-            self._look()
-        if torch.is_grad_enabled() and self._calls <= _LEAST_CALLS:
-            self._place = program_place()
-            self._allocated_before = allocated_bytes()
+        run = self._run_of(module)
+        if run is None:
+            return
+        run.calls += 1
+        if 1 < run.calls <= _LOOKED_AT_CALLS:
+            run.looked_until = next_sequence_number()
+            self._look(run)
+        if run.calls <= _LEAST_CALLS and torch.is_grad_enabled():
+            run.place = program_place()
+            run.allocated_before = allocated_bytes()
 
     def model_returned(self, module: Any, output: Any) -> None:
-        if self._model is None or self._model() is not module or not torch.is_grad_enabled():
+        run = self._run
+        if run is None or run.model() is not module or not torch.is_grad_enabled():
             return
         if any(each.requires_grad for each in _tensors_in(output)) and _is_trained(module):
-            self._calls_with_graph += 1
-            if self._calls <= _LEAST_CALLS:
-                self._graph_bytes.append(allocated_bytes() - self._allocated_before)
+            run.calls_with_graph += 1
+            if run.calls <= _LEAST_CALLS:
+                run.graph_bytes = max(run.graph_bytes, allocated_bytes() - run.allocated_before)
 
-    def backward_begins(self) -> None:
-        model = self._model() if self._model is not None else None
-        if model is not None and self._is_evaluated and self._calls:
-            self._trained.add(model)
-        self._forget_run()
-
-    def step_is_over(self, step: int, census: Any) -> None:
-        self._settle()
+    def backward_begins(self, tensors: Any) -> None:
+        run, self._run = self._run, None
+        if run is None or not self._shown_by(run):
+            return
+        if reaches(tensors, run.began, run.looked_until):
+            model = run.model()
+            if model is not None:
+                self._trained.add(model)
+        else:
+            self.found += self._shown_by(run)
 
     def pending(self) -> list[Finding]:
-        return [*self._held_back, *self._with_graph()]
+        return self._shown_by(self._run) if self._run is not None else []
 
-    def _begin_run(self, module: Any) -> None:
-        self._model = weakref.ref(module)
-        self._is_evaluated = not module.training
-        self._runs += 1
-        self._mark_before = next_sequence_number()
-        self._growth = Growth(self._mark_before)
-
-    def _end_run(self) -> None:
-        self._settle()
-        self._forget_run()
-
-    def _forget_run(self) -> None:
-        self._model, self._growth = None, None
-        self._calls = self._calls_with_graph = 0
-        self._graph_bytes = []
-        self._held_back = []
-
-    def _settle(self) -> None:
-        """Tell what a run of evaluation has shown, now that no backward pass came."""
-        if self._is_evaluated:
-            self.found += self.pending()
-            self._held_back = []
-            self._calls_with_graph = 0
-
-    def _look(self) -> None:
-        """Compare what lives with what did before the last batch."""
-        model = self._model() if self._model is not None else None
-        if self._growth is None or model is None or model in self._trained:
-            return
+    def _run_of(self, module: Any) -> _Run | None:
+        """The run that a call belongs to; None if it is of a second model in the same loop."""
+        run = self._run
+        if run is not None and run.is_in_training_mode == module.training and run.model() is not None:
+            return run if run.model() is module else None
+        if run is not None and not run.is_in_training_mode:
+            self.found += self._shown_by(run)
         mark = next_sequence_number()
-        findings, _ = look(
-            self._growth,
-            self._calls - 1,
-            take_census(),
-            self.situation,
-            has_backward=False,
-            old_before=self._mark_before,
-            is_evaluation=True,
-        )
-        self._mark_before = mark
-        self._held_back += findings
+        self._run = _Run(weakref.ref(module), module.training, Growth(mark), mark, mark)
+        return self._run
 
-    def _with_graph(self) -> list[Finding]:
-        model = self._model() if self._model is not None else None
-        if self._calls_with_graph < _LEAST_CALLS or not self._is_evaluated or model is None or model in self._trained:
+    def _look(self, run: _Run) -> None:
+        """Compare what lives with what did before the last batch."""
+        model = run.model()
+        if model is None or model in self._trained or (run.is_in_training_mode and not torch.is_grad_enabled()):
+            return
+        if run.calls == 2 and run.is_in_training_mode:
+            # Few train like this; a few runs tell whether this program does, and then it is known.
+            self._runs_looked_at += 1
+        if run.is_in_training_mode and self._runs_looked_at > _LOOKED_AT_RUNS:
+            return
+        census = take_census()
+        graphs = take_in(run.growth, run.calls - 1, census, has_backward=False, old_before=run.growth.mark)
+        if run.growth.is_confirmed() and is_suspicious(run.growth, self.situation):
+            run.findings += search(run.growth, graphs, census, self.situation, is_evaluation=True)
+
+    def _shown_by(self, run: _Run) -> list[Finding]:
+        return [*run.findings, *self._with_graph(run)]
+
+    def _with_graph(self, run: _Run) -> list[Finding]:
+        model = run.model()
+        least = _LEAST_CALLS_IN_TRAINING_MODE if run.is_in_training_mode else _LEAST_CALLS
+        if run.calls_with_graph < least or model is None or model in self._trained:
             return []
-        # The first calls come before what they let go of: the last ones of those measured are the most alike.
-        size = max(self._graph_bytes, default=0)
         is_on_card = self.situation.is_on_card()
-        much = f": {format_bytes(size)} of the card's memory at each call" if is_on_card and size > 0 else ""
+        size = run.graph_bytes if is_on_card and run.graph_bytes > 0 else None
+        much = f": {format_bytes(size)} of the card's memory at each call" if size else ""
+        mode = "" if run.is_in_training_mode else " in evaluation mode"
         return [
             Finding(
                 code="DF201",
-                claim=f"{type(model).__name__} was called {self._calls_with_graph} times in a row in evaluation mode with "
-                f"gradients on, and no backward pass followed{much}. Each call keeps what a backward pass would need.",
+                claim=f"{type(model).__name__} was called {run.calls_with_graph} times in a row{mode} with gradients "
+                f"on, and no backward pass went through what it gave{much}. Each call keeps what such a pass would need.",
                 advice="Put the evaluation under torch.inference_mode() or torch.no_grad(): model.eval() does not turn "
                 "gradients off.",
-                place=self._place,
+                place=run.place,
                 evidence=Evidence(
-                    memory=DEVICE if is_on_card else HOST,
-                    size_bytes=size if is_on_card else None,
-                    numbers={"calls": self._calls_with_graph},
+                    memory=DEVICE if is_on_card else HOST, size_bytes=size, numbers={"calls": run.calls_with_graph}
                 ),
             )
         ]

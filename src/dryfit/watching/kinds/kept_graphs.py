@@ -24,10 +24,11 @@ from dryfit.watching.torch_private import function_of
 
 def findings(carriers: Sequence[Any], graphs: Graphs, growth: Growth, seen: Seen) -> list[Finding]:
     """A finding for each holder of graphs that live on; one without a name if nobody is found."""
-    gradient = _name_of_gradient(carriers, seen)
-    if gradient and seen.creates:
-        return [_cycle(gradient, seen.creates, seen)]
+    if seen.creates and (growth.gradients_rise() or _name_of_gradient(carriers, seen)):
+        seen.situation.has_named_growth = True
+        return [_cycle(_name_of_gradient(carriers, seen) or "gradients", seen.creates, seen)]
     everyone = holders_of(carriers)
+    seen.situation.has_named_growth |= bool(everyone)
     held = [each for each in everyone if each.is_certain and not each.is_bounded]
     if not held:
         # What a loop lets go of by itself is no leak, however long the graph is now.

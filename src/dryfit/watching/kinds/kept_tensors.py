@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dryfit.findings import Evidence, Finding
 from dryfit.watching.growth import LEAST_BYTES_PER_STEP
 from dryfit.watching.held import Held
@@ -15,6 +17,8 @@ def finding(held: Held, tensor: Any, seen: Seen, per_step_bytes: int) -> Finding
     """What a holder of tensors of every step is; None of one that is meant to keep them, or of too little."""
     if per_step_bytes < LEAST_BYTES_PER_STEP or not (held.is_certain or held.in_error):
         return None
+    if any(issubclass(kind, torch.optim.Optimizer) for kind in held.classes):
+        return None  # its states: what keeps optimizers is a kind of its own
     if is_metric(held) and not tensor.requires_grad:
         return None  # a metric that gathers its state is one that has to, and is reset by its owner
     much = f"{seen.tells_of(per_step_bytes)}, {seen.span()}"

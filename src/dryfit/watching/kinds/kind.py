@@ -23,7 +23,7 @@ class Kind:
     def model_returned(self, module: Any, output: Any) -> None:
         """It has given its output."""
 
-    def backward_begins(self) -> None:
+    def backward_begins(self, tensors: Any) -> None:
         """Autograd's engine is about to run."""
 
     def backward_is_over(self) -> None:
