@@ -84,6 +84,52 @@ def with_a_helper(model, loader, criterion, optimizer):
         print(epoch, total_loss)
 
 
+def with_accumulate(model, loader, accelerator, optimizer, log):
+    sums = {"loss": 0.0}
+    for batch in loader:
+        with accelerator.accumulate(model), accelerator.autocast():
+            outputs = model(**batch)
+            loss = outputs["loss"].mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            if log:
+                sums["loss"] += loss.float()  # <- DF101
+
+
+def with_deepspeed(engine, loader):
+    shown = 0.0
+    for x, y in loader:
+        loss = engine(x, y)
+        engine.backward(loss)
+        engine.step()
+        shown = loss + shown  # <- DF101
+
+
+def with_apex(model, loader, optimizer, amp):
+    total = 0
+    for x, y in loader:
+        loss = model(x, y)
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+        total += loss  # <- DF101
+
+
+def in_a_closure(model, loader, optimizer):
+    total = 0
+
+    def run():
+        nonlocal total
+        for x in loader:
+            loss = model(x).mean()
+            loss.backward()
+            optimizer.step()
+            total += loss  # <- DF101
+
+    run()
+    return total
+
+
 class Trainer:
     def __init__(self, model, loader):
         self.model = model

@@ -152,6 +152,29 @@ def detection(loader):
         print(detector(x))
 
 
+def run_once(model, x):
+    with torch.no_grad():
+        return model(x)
+
+
+def with_a_careful_helper(model: nn.Module, loader):
+    model.eval()
+    for x in loader:
+        print(run_once(model, x))
+
+
+def walked_after_the_loop(model, batches):
+    total = 0
+    for x in batches:
+        total = total + model(x).sum()
+    total.backward()
+
+
+def its_caller(model: nn.Module, batches):
+    model.eval()
+    walked_after_the_loop(model, batches)
+
+
 class Classifier(pl.LightningModule):
     def validation_step(self, batch, batch_idx):
         self.backbone.eval()

@@ -72,6 +72,31 @@ def its_only_caller(model: nn.Module, loader):
     return accuracy_of(model, loader)
 
 
+def loss_of(model, batch, criterion):
+    x, y = batch
+    return criterion(model(x), y)
+
+
+def with_a_helper(model: nn.Module, loader, criterion, optimizer):
+    model.train()
+    for batch in loader:
+        loss_of(model, batch, criterion).backward()
+        optimizer.step()
+    model.eval()
+    for batch in loader:
+        print(loss_of(model, batch, criterion).item())  # <- DF201
+
+
+class WithAMethod:
+    def run(self, batch):
+        return self.model(batch)
+
+    def test(self):
+        self.model.eval()
+        for batch in self.loader:
+            print(self.run(batch))  # <- DF201
+
+
 net = nn.Linear(3, 3)
 net.eval()
 for batch in torch.randn(5, 2, 3):

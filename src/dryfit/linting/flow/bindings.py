@@ -103,7 +103,8 @@ class Bindings:
     def _outside(self, names: list[str], function: tree.Function) -> Iterator[Binding]:
         own = [each for name in names for each in self.in_function(function, name) if each.how == "parameter"]
         yield from own
-        if own or any(self.in_function(function, name) for name in names):
+        # A name that the function only adds to is one of a function around it: nonlocal, or global.
+        if own or any(each.how != "add" for name in names for each in self.in_function(function, name)):
             return
         outer: ast.AST | None = function
         while outer is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dryfit.linting.flow import tree
 from dryfit.linting.flow.backward import Backward
-from dryfit.linting.flow.modes import mode_changes, ruling_eval
+from dryfit.linting.flow.modes import given_as, mode_changes, ruling_eval
 from dryfit.linting.flow.names import full_name, keyword, last_part, reference
 from dryfit.linting.flow.tensors import Tensors
 
@@ -38,14 +38,30 @@ def evaluation_forwards(syntax: tree.Syntax, tensors: Tensors, backwards: list[B
         return []
     found: list[EvaluationForward] = []
     for call in syntax.each(ast.Call):
-        if tensors.is_model_call(call) and not tensors.grad_mode.off(call):
-            found.extend(_of_call(call, tensors, backwards))
+        for model in _models_run(call, tensors):
+            if not tensors.grad_mode.off(call):
+                found.extend(_of_call(call, model, tensors, backwards))
     return found
 
 
-def _of_call(call: ast.Call, tensors: Tensors, backwards: list[Backward]) -> Iterator[EvaluationForward]:
+def _models_run(call: ast.Call, tensors: Tensors) -> list[str]:
+    """The models whose forward pass a call is, or that a function of this file runs once when it is called."""
+    if tensors.is_model_call(call):
+        return [reference(call.func).removesuffix(".forward")]
+    function = tensors.functions.called(call)
+    if function is None:
+        return []
+    run = [each for each in tree.own(function) if isinstance(each, ast.Call) and tensors.is_model_call(each)]
+    names = {
+        given_as(reference(each.func).removesuffix(".forward"), call, function)
+        for each in run
+        if tree.loop_of(tensors.parents, each) is None and not tensors.grad_mode.off(each)
+    }
+    return sorted(names - {""})
+
+
+def _of_call(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backward]) -> Iterator[EvaluationForward]:
     parents = tensors.parents
-    model = reference(call.func).removesuffix(".forward")
     loop = tree.loop_of(parents, call)
     function = tree.function_of(parents, call)
     mode = ruling_eval(call, model, tensors)
@@ -75,6 +91,8 @@ def _follows(backward: Backward, mode: ast.Call, function: ast.AST | None, tenso
     node = backward.node
     if tree.function_of(tensors.parents, node) is not function:
         return False
+    if tree.function_of(tensors.parents, mode) is not function:
+        return True
     if node.lineno < mode.lineno:  # type: ignore[attr-defined]
         return False
     between = [

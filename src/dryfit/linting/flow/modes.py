@@ -42,13 +42,21 @@ def _of_callers(function: tree.Function, model: str, tensors: Tensors) -> ast.Ca
         return None
     found = []
     for call in calls:
-        position = names.index(model)
-        given = call.args[position] if position < len(call.args) else None
-        for each in call.keywords:
-            given = each.value if each.arg == model else given
-        name = reference(given)
+        name = given_as(model, call, function)
         found.append(ruling_eval(call, name, tensors, callers=False) if name else None)
     return found[0] if all(found) else None
+
+
+def given_as(name: str, call: ast.Call, function: tree.Function) -> str:
+    """What the caller calls that which is `name` in the function; "" if it has no name there."""
+    names = [each.arg for each in function.args.args]
+    if name not in names:
+        return name
+    for each in call.keywords:
+        if each.arg == name:
+            return reference(each.value)
+    position = names.index(name)
+    return reference(call.args[position]) if position < len(call.args) else ""
 
 
 def mode_changes(statement: ast.AST, model: str, tensors: Tensors) -> list[ast.Call]:
