@@ -15,7 +15,7 @@ def losses(model, loader, criterion, optimizer):
 
 def outputs(model: nn.Module, loader, criterion, optimizer):
     model.train()
-    preds, labels = [], []
+    preds, probabilities, labels = [], [], []
     for x, y in loader:
         out = model(x)
         loss = criterion(out, y)
@@ -23,6 +23,7 @@ def outputs(model: nn.Module, loader, criterion, optimizer):
         optimizer.step()
         optimizer.zero_grad()
         preds.append(out)  # <- DF102
+        probabilities.append(out.softmax(-1))  # <- DF102
         labels.append(y)
     print(torch.cat(preds).argmax(1).eq(torch.cat(labels)).sum())
 

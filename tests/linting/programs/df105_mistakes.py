@@ -25,6 +25,19 @@ def scaled(loader, scaler):
             step += 1
 
 
+def with_a_bar(model: nn.Module, loader, criterion, optimizer, tqdm):
+    model.train()
+    total = 0
+    bar = tqdm(enumerate(loader), total=len(loader))
+    for _step, (x, y) in bar:
+        loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)  # <- DF105
+        optimizer.step()
+        total += loss  # <- DF101
+    bar.write(f"{total / len(loader)}")
+
+
 class Trainer:
     def fit(self, loader, epochs):
         self.model.train()

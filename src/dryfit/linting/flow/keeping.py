@@ -66,6 +66,13 @@ def _made_elsewhere(binding: Binding) -> bool:
     return "'maxlen'" in text or "id='np'" in text or "id='numpy'" in text
 
 
+def _leaves(flow: Flow, holder: str, near: ast.AST) -> bool:
+    """Whether what is kept can be walked back by someone else: an attribute, or part of what is returned."""
+    scope = flow.scope(near)
+    returns = [each for each in flow.syntax.each(ast.Return) if flow.scope(each) is scope and each.value is not None]
+    return holder.startswith("self.") or any(reference(node) == holder for each in returns for node in ast.walk(each))
+
+
 def walked_back(flow: Flow, holder: str, near: ast.AST) -> bool:
     """Whether a backward near `near` walks from something made of `holder`: then its graphs are kept on purpose."""
     scope = tree.class_of(flow.parents, near) if holder.startswith("self.") else None
@@ -76,7 +83,7 @@ def walked_back(flow: Flow, holder: str, near: ast.AST) -> bool:
             continue
         if holder in (name for name, _ in flow.tensors.walked_roots(backward)):
             return True
-        if is_true(backward.option("retain_graph")):
+        if is_true(backward.option("retain_graph")) and _leaves(flow, holder, near):
             return True
         for binding in flow.tensors.sources(backward.loss):
             if holder in prefixes(binding.name) and flow.function(binding.node) is flow.function(backward.node):

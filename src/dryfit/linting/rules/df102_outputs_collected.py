@@ -80,8 +80,8 @@ def _kept(flow: Flow, holder: str, node: ast.AST, loop: ast.AST) -> bool:
 
 def _made_for(flow: Flow, value: ast.expr, loop: ast.AST) -> Backward | None:
     """The backward of the same iteration whose loss was made from `value`."""
-    name = reference(value)
-    reaching = set(flow.bindings.reaching(name, value)) if name else set()
+    names = [each for each in ast.walk(value) if isinstance(each, ast.Name) and flow.tensors.holds_graph(each) is True]
+    reaching = {binding for each in names for binding in flow.bindings.reaching(each.id, each)}
     if not reaching or not all(flow.within(each.node, loop) for each in reaching):
         return None
     for backward in flow.backwards:

@@ -10,7 +10,7 @@ from dryfit.findings import Finding
 from dryfit.linting.flow import Flow, tree
 from dryfit.linting.flow.assignments import Binding
 from dryfit.linting.flow.backward import Backward
-from dryfit.linting.flow.names import is_true, reference
+from dryfit.linting.flow.names import is_true, last_part, reference
 
 # Objects that hold settings, and names of things that hold no graph.
 _SETTINGS = {
@@ -29,6 +29,7 @@ _SETTINGS = {
 }
 
 # Names of what batches come from: tensors that it gives have no graph.
+_ITERATES = {"tqdm", "trange", "enumerate", "zip", "iter", "range", "track"}
 _DATA = re.compile(r"load|iter|data|batch|queue|prefetch|sampler", re.IGNORECASE)
 
 
@@ -127,4 +128,5 @@ def _brings_no_graph(flow: Flow, binding: Binding, sources: frozenset[Binding], 
         isinstance(each, ast.Call) and reference(each.func) == binding.name for each in flow.calls
     ):
         return True
-    return bool(_DATA.search(binding.name)) or flow.tensors.holds_graph(binding.value) is False
+    made = last_part(flow.name(binding.value.func)) if isinstance(binding.value, ast.Call) else ""
+    return bool(_DATA.search(binding.name)) or made in _ITERATES or flow.tensors.holds_graph(binding.value) is False
