@@ -10,12 +10,6 @@ def wrapped(model):
     return Parallel(model)  # <- DF404
 
 
-def train(model, loader, optimizer):
-    for batch in loader:
-        model(batch).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def trained(model):
-    return torch.optim.SGD(wrapped(model).parameters(), lr=0.1)
+def train(model, fit):
+    optimizer = {"sgd": torch.optim.SGD(model.parameters(), lr=0.1)}["sgd"]
+    fit(wrapped(model), optimizer)

@@ -53,10 +53,12 @@ def _of_sum(flow: Flow, statement: ast.AST, target: ast.expr, value: ast.expr) -
     written = ast.unparse(value)
     if backward is not None and written != holder:
         freed = "backward has freed what it held on the card, so host memory grows"
+        until = f" until `{holder}` begins anew" if _begins_anew(flow, holder, statement, loop) else ""
         yield flow.finding(
             "DF101",
             statement,
-            f"`{holder}` sums `{written}` together with its graph, so the graph of every iteration stays: {freed}.",
+            f"`{holder}` sums `{written}` together with its graph, so the graph of every iteration stays{until}: "
+            f"{freed}.",
             f"Add the number: {_number(value)}.",
             backward.node,
             memory="host",
@@ -71,6 +73,14 @@ def _of_sum(flow: Flow, statement: ast.AST, target: ast.expr, value: ast.expr) -
             f"Put the loop under `torch.no_grad()`, and add the number: {_number(value)}.",
             holder=holder,
         )
+
+
+def _begins_anew(flow: Flow, holder: str, statement: ast.AST, loop: ast.AST | None) -> bool:
+    """Whether the loop itself sets the sum anew, now and then."""
+    return loop is not None and any(
+        each.how == "assign" and each.node is not statement and flow.within(each.node, loop)
+        for each in flow.bindings.in_function(flow.function(statement), holder)
+    )
 
 
 def _evaluated(flow: Flow, loop: ast.AST) -> bool:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from dryfit.findings import Finding
-from dryfit.linting.flow import Flow
-from dryfit.linting.flow.names import keyword, last_part
+from dryfit.linting.flow import Flow, tree
+from dryfit.linting.flow.names import keyword, reference
 from dryfit.linting.flow.objects import Kind
 
 _NAMES = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
 
 
 def check(flow: Flow) -> Iterator[Finding]:
-    """Models that are wrapped for more cards than one, where the file makes an optimizer or walks back."""
-    if not _trains(flow):
+    """Models that are wrapped for more cards than one, in a file that trains, or hands an optimizer to what does."""
+    # A unit test that wraps a model looks at the wrapper.
+    if PurePath(flow.file).name.startswith("test_") or not _trains(flow):
         return
     for call in flow.calls:
-        # A unit test that wraps a model looks at the wrapper, and trains nothing.
-        if flow.name(call.func) not in _NAMES or last_part(flow.place(call).function).startswith("test_"):
+        if flow.name(call.func) not in _NAMES or _unused(flow, call):
             continue
         devices = keyword(call, "device_ids") or (call.args[1] if len(call.args) > 1 else None)
         if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:
@@ -34,9 +35,29 @@ def check(flow: Flow) -> Iterator[Finding]:
 
 
 def _trains(flow: Flow) -> bool:
-    """Whether this file has a backward or an optimizer: the outputs of an evaluation alone fill no card."""
-    return (
-        bool(flow.backwards)
-        or Kind.OPTIMIZER in flow.kinds.values()
-        or any(flow.name(each).startswith("torch.optim.") for each in flow.syntax.each(ast.Attribute))
+    if flow.backwards or flow.steps:
+        return True
+    optimizers = {name for name, kind in flow.kinds.items() if kind is Kind.OPTIMIZER}
+    for statement in flow.syntax.each(ast.Assign):
+        if any(flow.name(each).startswith("torch.optim.") for each in ast.walk(statement.value)):
+            optimizers.update(reference(each) for each in statement.targets)
+    optimizers.discard("")
+    given = (each for call in flow.calls for each in [*call.args, *(each.value for each in call.keywords)])
+    return any(reference(each) in optimizers for each in given)
+
+
+def _unused(flow: Flow, call: ast.Call) -> bool:
+    """Whether the wrapped model gets a name of its own that nothing calls and nothing is given."""
+    statement = tree.statement_of(flow.parents, call)
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return False
+    name = statement.targets[0].id
+    used = (
+        each
+        for other in flow.calls
+        if other is not call
+        for each in [other.func, *other.args, *(each.value for each in other.keywords)]
     )
+    in_calls = any(reference(each) == name for each in used)
+    returned = any(reference(each.value) == name for each in flow.syntax.each(ast.Return))
+    return not in_calls and not returned
