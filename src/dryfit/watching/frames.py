@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,10 +34,12 @@ def variables_of(frame: types.FrameType) -> Iterator[dict[str, Any]]:
 
 def running_frames() -> list[types.FrameType]:
     """The frames of all threads but dryfit's own, of this thread first, from the innermost."""
-    mine = sys._getframe(1)
-    others = [frame for frame in sys._current_frames().values() if frame is not None]
+    others = sys._current_frames()
+    # A function that has its own frame among its variables is a circle, and would keep all frames until a collection,
+    # and with them what they held as they ended.
+    others.pop(threading.get_ident(), None)
     found: dict[int, types.FrameType] = {}
-    for start in (mine, *others):
+    for start in (sys._getframe(1), *others.values()):
         at: types.FrameType | None = start
         while at is not None:
             if not is_ours(at.f_code.co_filename):

@@ -19,7 +19,7 @@ from dryfit.watching.census import Storage, storage_of
 INTERVALS = 3
 """So many intervals in a row have to have left something, beside the newest, whose own are still in use."""
 LEAST_BYTES_PER_STEP = 10 << 10  # 1 GiB in 100,000 steps
-LEAST_NODES_PER_STEP = 2
+LEAST_NODES_PER_STEP = 1  # cuDNN's whole LSTM is one node
 _MOST_INTERVALS = 24
 
 
@@ -119,13 +119,12 @@ class Growth:
         return len(self.settled()) >= INTERVALS
 
     def allocated_per_step(self) -> int:
-        """What the allocator's count rose by for each step, if it rose in each of the settled intervals; else 0."""
+        """What the allocator's count rose by for each step, if it rose so in each of the last intervals; else 0."""
         last = self.intervals[-INTERVALS - 1 :]
-        if len(last) <= INTERVALS or any(
-            late.allocated_bytes <= early.allocated_bytes for early, late in itertools.pairwise(last)
-        ):
+        rises = [(late.allocated_bytes - early.allocated_bytes, late.steps) for early, late in itertools.pairwise(last)]
+        if len(rises) < INTERVALS or any(rise < LEAST_BYTES_PER_STEP * steps for rise, steps in rises):
             return 0
-        return (last[-1].allocated_bytes - last[0].allocated_bytes) // (last[-1].last_step - last[0].last_step)
+        return sum(rise for rise, _ in rises) // sum(steps for _, steps in rises)
 
     def leaves_rise(self) -> bool:
         """Whether more and more tensors that are no parameters wait for gradients, by one or more each step."""

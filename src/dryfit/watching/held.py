@@ -36,12 +36,17 @@ class Held:
     place: Place | None
     naming: Naming | None
     of: list[int]
-    is_bounded: bool
+    has_room_for_so_many: bool
     owner: type | None = None
     classes: tuple[type, ...] = ()
     on_ctx: str = ""
     in_error: str = ""
     is_program: bool = True
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether what it holds does not grow for good: by its container, or by what the same loop does to it."""
+        return self.has_room_for_so_many or (self.naming is not None and self.naming.is_bounded)
 
     @property
     def is_certain(self) -> bool:
@@ -97,7 +102,7 @@ def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[ty
         place=naming.place if naming else (naming_lines.first_line(code) if code else None),
         naming=naming,
         of=sorted({number for number, _ in found}),
-        is_bounded=_is_bounded(container) or (naming is not None and naming.is_bounded),
+        has_room_for_so_many=_has_room_for_so_many(container),
         owner=owner,
         classes=tuple(type(link) for link in way.links),
         on_ctx=_ATTRIBUTE.sub(r"\1", way.steps[context]) if context is not None and context < len(way.steps) else "",
@@ -140,7 +145,7 @@ def _code_of(holder: Any) -> types.CodeType | None:
     return None
 
 
-def _is_bounded(container: Any) -> bool:
+def _has_room_for_so_many(container: Any) -> bool:
     """Whether a container has room for so many, and no more: a deque with a length, a list made full of None."""
     if isinstance(container, deque):
         return container.maxlen is not None

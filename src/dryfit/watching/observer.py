@@ -28,6 +28,10 @@ _UNEXPLAINED = ("DF114", "DF115")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
+def _at_first_and_then_rarely(step: int) -> bool:
+    return step <= 8 or step & (step - 1) == 0
+
+
 def _guarded(method: _Method) -> _Method:
     """Have an error of ours end the observing, and not the program; modes and subclasses of its own see nothing."""
 
@@ -57,7 +61,7 @@ class Observer:
     keeps no tensor alive and raises nothing; after an error of its own it is quiet, and `failure` has the traceback.
 
     `may_take_census(step)` says whether an expensive look (about 0.3 s for each million Python objects) may be taken
-    after a step; without it one is taken after each. `is_live` says whether the host computes: then the process's host
+    after a step; without it one is after each of the first eight, and then at each doubling. `is_live` says whether the host computes: then the process's host
     memory is followed, too. `tell` is called with each finding once, as it is met.
     """
 
@@ -69,7 +73,7 @@ class Observer:
         tell: Callable[[Finding], None] | None = None,
     ) -> None:
         self.failure = ""
-        self._may_take_census, self._tell = may_take_census, tell
+        self._may_take_census, self._tell = may_take_census or _at_first_and_then_rarely, tell
         self._lock = threading.RLock()
         self._situation = Situation()
         self._kinds: list[Kind] = [
@@ -157,7 +161,7 @@ class Observer:
 
     def _end_step(self, step: int) -> None:
         self._situation.step_is_over(step)
-        census = take_census() if self._may_take_census is None or self._may_take_census(step) else None
+        census = take_census() if self._may_take_census(step) else None
         for kind in self._kinds:
             kind.step_is_over(step, census)
         self._gather()

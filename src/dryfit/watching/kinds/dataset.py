@@ -17,6 +17,7 @@ from dryfit.watching.situation import Situation
 _TIMES_A_BATCH = 8
 _LEAST_BYTES = 8 << 20
 _STEPS = 3
+_MOST_LOOKED_AT = 96
 
 _Sort = tuple[str, torch.dtype, tuple[int, ...]]
 """What a dataset's samples have in common with a batch: the device, the type, and the shape of one."""
@@ -60,38 +61,42 @@ class Dataset(Kind):
         )
 
     def _tell(self, tensors: list[Any]) -> None:
-        by_sort: dict[_Sort, dict[Storage, Any]] = {}
-        for tensor in tensors:
+        """Tell of the holders that have many batches' worth of what looks like samples."""
+        stored: dict[Storage, Any] = {}
+        for tensor in sorted(
+            tensors, key=lambda each: int(each.numel())
+        ):  # of those of one storage the whole, not a slice
             storage = storage_of(tensor)
             if storage is not None:
-                by_sort.setdefault(_sort_of(tensor), {})[storage] = tensor
-        for sort, of in by_sort.items():
-            size_bytes, batch_bytes = sum(each.size_bytes for each in of), max(self._batches[sort], 1)
-            if size_bytes < max(_LEAST_BYTES, _TIMES_A_BATCH * batch_bytes):
-                continue
+                stored[storage] = tensor
+        largest = sorted(stored, key=lambda each: each.size_bytes, reverse=True)[:_MOST_LOOKED_AT]
+        if sum(each.size_bytes for each in stored) < _LEAST_BYTES or not largest:
+            return
+        for held in holders_of([stored[each] for each in largest]):
             # What an optimizer or a model has of a batch's shape is states and buffers.
-            held = [
-                each
-                for each in holders_of(list(of.values())[:4])
-                if not each.is_bounded
-                and each.naming is not None
-                and not any(issubclass(kind, (torch.optim.Optimizer, torch.nn.Module)) for kind in each.classes)
-            ]
-            if not held:
+            is_anothers = any(issubclass(kind, (torch.optim.Optimizer, torch.nn.Module)) for kind in held.classes)
+            if held.has_room_for_so_many or held.naming is None or is_anothers:
+                continue
+            own = [largest[number] for number in held.of]
+            size_bytes = sum(each.size_bytes for each in own)
+            if len(largest) == _MOST_LOOKED_AT and len(own) > _MOST_LOOKED_AT // 2:  # a list of batches, all alike
+                size_bytes = size_bytes * len(stored) // len(largest)
+            batch_bytes = max(self._batches[_sort_of(stored[own[0]])], 1)
+            if size_bytes < max(_LEAST_BYTES, _TIMES_A_BATCH * batch_bytes):
                 continue
             self.found.append(
                 Finding(
                     code="DF111",
-                    claim=f"{held[0].name} has the whole dataset on the card, {format_bytes(size_bytes)} at all steps; "
+                    claim=f"{held.name} has the whole dataset on the card, {format_bytes(size_bytes)} at all steps; "
                     f"a step is called with {format_bytes(batch_bytes)} of it.",
                     advice="Keep the dataset on the host and move each batch where it is used: a DataLoader with "
                     "pin_memory=True, and batch.to(device, non_blocking=True). Where the card has the room to spare it "
                     "may stay.",
-                    place=held[0].place,
+                    place=held.place,
                     evidence=Evidence(
                         size_bytes=size_bytes,
-                        holder=held[0].name,
-                        chain=held[0].chain,
+                        holder=held.name,
+                        chain=held.chain,
                         numbers={"batch_bytes": batch_bytes},
                     ),
                 )

@@ -57,7 +57,7 @@ class Errors(Kind):
         stayed = [each for each in large if id(each) in self._before]
         self._before = set(map(id, large))
         for held in holders_of(stayed[:4]) if stayed else ():
-            if held.is_bounded and len(stayed) > 1:
+            if held.has_room_for_so_many and len(stayed) > 1:
                 continue
             error = stayed[held.of[0]]
             function, size_bytes = self._keeps(error)

@@ -24,9 +24,10 @@ from dryfit.watching.torch_private import function_of
 
 def findings(carriers: Sequence[Any], graphs: Graphs, growth: Growth, seen: Seen) -> list[Finding]:
     """A finding for each holder of graphs that live on; one without a name if nobody is found."""
-    if seen.creates and (growth.gradients_rise() or _name_of_gradient(carriers, seen)):
+    gradient = _name_of_gradient(carriers, seen) if seen.creates else ""
+    if seen.creates and (growth.gradients_rise() or gradient):
         seen.situation.has_named_growth = True
-        return [_cycle(_name_of_gradient(carriers, seen) or "gradients", seen.creates, seen)]
+        return [_cycle(gradient or "a gradient", seen.creates, seen)]
     everyone = holders_of(carriers)
     seen.situation.has_named_growth |= bool(everyone)
     held = [each for each in everyone if each.is_certain and not each.is_bounded]
@@ -121,7 +122,7 @@ def _told(
 ) -> Finding:
     """A finding whose claim says how many nodes, and whose memory: the card's only where its own count rises."""
     nodes = f": {seen.nodes_per_step} nodes of it for each {seen.unit}, {seen.span()}"
-    if seen.allocated_per_step >= LEAST_BYTES_PER_STEP:
+    if seen.allocated_per_step:
         memory, grows = DEVICE, seen.allocated_per_step
         costs = f"The card's memory grows by {format_bytes(grows)} for each {seen.unit}."
     elif not seen.has_backward and not seen.is_on_card:
@@ -284,7 +285,7 @@ def _cycle(gradient: str, place: Place, seen: Seen) -> Finding:
 
 
 def _unnamed(held: Sequence[Held], seen: Seen) -> Finding:
-    is_devices = seen.allocated_per_step >= LEAST_BYTES_PER_STEP
+    is_devices = seen.allocated_per_step > 0
     grows = seen.allocated_per_step if is_devices else seen.graph_bytes_per_step
     near = f" It can be reached from {held[0].name}." if held else ""
     return Finding(
