@@ -175,6 +175,14 @@ def its_caller(model: nn.Module, batches):
     walked_after_the_loop(model, batches)
 
 
+def one_batch(model: nn.Module, loader):
+    model.eval()
+    for x in loader:
+        out = model(x)
+        print(out.shape)
+        break
+
+
 class Classifier(pl.LightningModule):
     def validation_step(self, batch, batch_idx):
         self.backbone.eval()

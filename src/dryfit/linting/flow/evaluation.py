@@ -65,7 +65,7 @@ def _of_call(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backw
     loop = tree.loop_of(parents, call)
     function = tree.function_of(parents, call)
     mode = ruling_eval(call, model, tensors)
-    if loop is None or mode is None or model == "self":
+    if loop is None or mode is None or model == "self" or _ends_at_once(loop):
         return
     scope: ast.AST = function or _top(parents, call)
     if function is not None and function.name in tensors.functions.passed_on:
@@ -84,6 +84,11 @@ def _of_call(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backw
         if isinstance(node, ast.Call) and _may_need_gradients(node, model, tensors, backwards):
             return
     yield EvaluationForward(call, model, loop, mode)
+
+
+def _ends_at_once(loop: ast.AST) -> bool:
+    """Whether the loop takes one batch only."""
+    return isinstance(loop, tree.LOOPS) and isinstance(loop.body[-1], (ast.Break, ast.Return))
 
 
 def _follows(backward: Backward, mode: ast.Call, function: ast.AST | None, tensors: Tensors, model: str) -> bool:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from dryfit.findings import Finding
+from dryfit.findings.finding import DEVICE, HOST
 from dryfit.linting.flow import Flow
 from dryfit.linting.flow.keeping import outlives, walked_back, walked_before
-from dryfit.linting.flow.names import base_name, reference
+from dryfit.linting.flow.names import base_name, is_true, reference
 
 
 def check(flow: Flow) -> Iterator[Finding]:
@@ -52,7 +53,12 @@ def _of_sum(flow: Flow, statement: ast.AST, target: ast.expr, value: ast.expr) -
     backward = walked_before(flow, value, loop)
     written = ast.unparse(value)
     if backward is not None and written != holder:
-        freed = "backward has freed what it held on the card, so host memory grows"
+        retained = is_true(backward.option("retain_graph")) or is_true(backward.option("create_graph"))
+        freed = (
+            "backward is told to retain it, so the activations of each stay on the card"
+            if retained
+            else "backward has freed what it held on the card, so host memory grows"
+        )
         until = f" until `{holder}` begins anew" if _begins_anew(flow, holder, statement, loop) else ""
         yield flow.finding(
             "DF101",
@@ -61,7 +67,7 @@ def _of_sum(flow: Flow, statement: ast.AST, target: ast.expr, value: ast.expr) -
             f"{freed}.",
             f"Add the number: {_number(value)}.",
             backward.node,
-            memory="host",
+            memory=DEVICE if retained else HOST,
             holder=holder,
         )
     elif loop is not None and _evaluated(flow, loop) and flow.tensors.holds_graph(value) is True:

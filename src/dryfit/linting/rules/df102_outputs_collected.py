@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from dryfit.findings import Finding
+from dryfit.findings.finding import DEVICE, HOST
 from dryfit.linting.flow import Flow, tree
 from dryfit.linting.flow.backward import Backward
 from dryfit.linting.flow.keeping import outlives, walked_back, walked_before
-from dryfit.linting.flow.names import base_name, reference
+from dryfit.linting.flow.names import base_name, is_true, reference
 
 _SHORTENS = {"pop", "popleft", "clear", "remove"}
 
@@ -51,7 +52,7 @@ def _of_append(flow: Flow, node: ast.AST, holder: str, value: ast.expr) -> Itera
             f"`{holder}` keeps `{written}` of every iteration together with its graph, after backward is done with it.",
             f"Append {_detached(value)}.",
             backward.node,
-            memory="host" if _scalar(flow, value) else "device",
+            memory=HOST if _is_loss(value) and not is_true(backward.option("retain_graph")) else DEVICE,
             holder=holder,
         )
     elif (
@@ -110,5 +111,6 @@ def _detached(value: ast.expr) -> str:
     )
 
 
-def _scalar(flow: Flow, value: ast.expr) -> bool:
+def _is_loss(value: ast.expr) -> bool:
+    # One number: what is left of it after backward is its graph, in host memory.
     return "loss" in ast.unparse(value).lower()
