@@ -6,6 +6,7 @@ from dryfit.analyse.footprint import FailedRequest, Footprint, OwnerBytes
 from dryfit.cards import Card
 from dryfit.explaining.explanation import OnOtherSettings, Outcome
 from dryfit.findings import Evidence, Finding, Place
+from dryfit.places import as_seen_from_here
 from dryfit.rehearse.allocator_settings import VARIABLE, AllocatorSettings
 from dryfit.rehearse.requests import segment_bytes
 from dryfit.units import format_bytes
@@ -165,7 +166,7 @@ def _held_by_others(failed: FailedRequest, card: Card | None) -> int:
 
 
 def _asked(failed: FailedRequest, place: Place | None) -> str:
-    where = f" at {place.file}:{place.line}" if place else ""
+    where = f" at {as_seen_from_here(place.file)}:{place.line}" if place else ""
     when = f" in step {failed.step}, {failed.phase}," if failed.phase else ""
     return f"The request that failed{when} needs {format_bytes(failed.requested_bytes)}{where}"
 
