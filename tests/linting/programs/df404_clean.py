@@ -17,3 +17,23 @@ def step(model, batch):
     model(batch).sum().backward()
     optimizer.step()
     return names
+
+
+def probe(model, head, loader, criterion):
+    model.encoder = nn.DataParallel(model.encoder)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    for batch, targets in loader:
+        with torch.no_grad():
+            features = model.encoder(batch)
+        optimizer.zero_grad()
+        criterion(head(features), targets).backward()
+        optimizer.step()
+
+
+def fit(model, loader, criterion, optimizer, evaluate):
+    on_all_cards = nn.DataParallel(model)
+    for batch, targets in loader:
+        optimizer.zero_grad()
+        criterion(model(batch), targets).backward()
+        optimizer.step()
+    return evaluate(on_all_cards, loader)

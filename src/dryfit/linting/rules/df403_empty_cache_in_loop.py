@@ -32,6 +32,9 @@ def _every_step(flow: Flow, call: ast.Call, loop: ast.AST | None) -> bool:
         function = flow.function(call)
         framework = flow.functions.framework_of(tree.class_of(flow.parents, call)) if function is not None else ""
         return framework == LIGHTNING and function is not None and function.name == "training_step"
+    if not any(isinstance(each.func, ast.Attribute) and each.func.attr == "step" for each in flow.calls):
+        # Nothing is trained: a measurement, or a search for a batch size, whose iterations have other shapes.
+        return False
     for backward in flow.backwards:
         if flow.loop(backward.node) is loop:
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -12,6 +13,7 @@ from dryfit.linting.flow.names import keyword, reference
 from dryfit.linting.flow.objects import Kind
 
 _NAMES = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
+_EVALUATES = re.compile(r"eval|valid|test|predict|infer", re.IGNORECASE)
 
 
 def check(flow: Flow) -> Iterator[Finding]:
@@ -20,7 +22,7 @@ def check(flow: Flow) -> Iterator[Finding]:
     if PurePath(flow.file).name.startswith("test_") or not _trains(flow):
         return
     for call in flow.calls:
-        if flow.name(call.func) not in _NAMES or _unused(flow, call):
+        if flow.name(call.func) not in _NAMES or _not_trained(flow, call):
             continue
         devices = keyword(call, "device_ids") or (call.args[1] if len(call.args) > 1 else None)
         if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:
@@ -42,22 +44,23 @@ def _trains(flow: Flow) -> bool:
         if any(flow.name(each).startswith("torch.optim.") for each in ast.walk(statement.value)):
             optimizers.update(reference(each) for each in statement.targets)
     optimizers.discard("")
-    given = (each for call in flow.calls for each in [*call.args, *(each.value for each in call.keywords)])
-    return any(reference(each) in optimizers for each in given)
+    return any(reference(each) in optimizers for call in flow.calls for each in _given(call))
 
 
-def _unused(flow: Flow, call: ast.Call) -> bool:
-    """Whether the wrapped model gets a name of its own that nothing calls and nothing is given."""
+def _not_trained(flow: Flow, call: ast.Call) -> bool:
+    """Whether the wrapped model is called without gradients alone, or has a name that only evaluations are given."""
     statement = tree.statement_of(flow.parents, call)
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+    if not isinstance(statement, ast.Assign) or not (name := reference(statement.targets[0])):
         return False
-    name = statement.targets[0].id
-    used = (
-        each
-        for other in flow.calls
-        if other is not call
-        for each in [other.func, *other.args, *(each.value for each in other.keywords)]
-    )
-    in_calls = any(reference(each) == name for each in used)
+    forwards = [each for each in flow.calls if reference(each.func) == name]
+    if forwards:
+        return all(flow.grad_mode.off(each) for each in forwards)
+    if not isinstance(statement.targets[0], ast.Name) or (call.args and reference(call.args[0]) == name):
+        return False
+    given = [each for each in flow.calls if each is not call and any(reference(one) == name for one in _given(each))]
     returned = any(reference(each.value) == name for each in flow.syntax.each(ast.Return))
-    return not in_calls and not returned
+    return not returned and all(_EVALUATES.search(flow.name(each.func)) for each in given)
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(each.value for each in call.keywords)]
