@@ -11,6 +11,7 @@ import pytest
 from dryfit.errors import UsageError
 from dryfit.linting import LintReport, lint, lint_source
 
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 LEAK = """\
 import torch
 def train(model, loader, criterion):
@@ -109,7 +110,7 @@ def test_what_cannot_be_read_is_one_sentence_each(tmp_path: Path) -> None:
     assert "book.ipynb is no notebook (it is no JSON), and was left out." in told
     assert "link.py: this link leads nowhere." in told
     assert "missing.py: there is no such file or directory." in told
-    assert any(each.startswith("broken.py:1: this is no Python (") for each in told)
+    assert any(each.startswith(f"broken.py:1: this is no Python {VERSION} (") for each in told)
     assert any(each.startswith("latin.py is not written in the encoding it should be (") for each in told)
     assert len(told) == 9
 

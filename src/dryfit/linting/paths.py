@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from dryfit.linting.rules import CHECKS
 _PYTHON_2 = re.compile(
     r"^\s*(print\s+[^(\s=]|exec\s+[\"']|except\s+[\w.]+\s*,\s*\w+\s*:|raise\s+\w+\s*,)", re.MULTILINE
 )
+# A newer Python may know what this one does not.
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 # They rest on no caller running the function under no_grad, and a caller may be in another file.
 _REST_ON_CALLERS = {"DF101", "DF102", "DF201"}
 
@@ -84,7 +87,9 @@ def _check_text(text: str, file: str, codes: frozenset[str]) -> Checked:
         if _PYTHON_2.search(text):
             return Checked(problems=(f"{file} is written for Python 2, and was left out.",))
         return Checked(
-            problems=(f"{file}:{error.lineno or 1}: this is no Python ({error.msg}); the file was left out.",)
+            problems=(
+                f"{file}:{error.lineno or 1}: this is no Python {_VERSION} ({error.msg}); the file was left out.",
+            )
         )
     except (RecursionError, MemoryError):
         return Checked(problems=(f"{file} is nested too deeply to be read, and was left out.",))
