@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dryfit.findings import Finding
 from dryfit.findings.finding import DEVICE, HOST
 from dryfit.linting.flow import Flow
+from dryfit.linting.flow.backward import arithmetic_roots
 from dryfit.linting.flow.keeping import outlives, walked_back, walked_before
 from dryfit.linting.flow.names import base_name, is_true, reference
 
@@ -15,24 +16,21 @@ from dryfit.linting.flow.names import base_name, is_true, reference
 def check(flow: Flow) -> Iterator[Finding]:
     """Sums over iterations of losses that a backward walks, or that an evaluation makes with a graph."""
     for statement in flow.syntax.each(ast.AugAssign, ast.Assign):
-        summed = _summed(statement)
+        summed = _summed(flow, statement)
         if summed is not None:
             yield from _of_sum(flow, statement, *summed)
 
 
-def _summed(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """The sum and what is added: of `a += b`, and of `a = a + b`."""
+def _summed(flow: Flow, statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The sum and what is added: of `a += b`, `a = a + b`, and of averages such as `a = 0.9 * a + 0.1 * b`."""
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-        if isinstance(statement.value, (ast.List, ast.Tuple)):
-            # A list grows: DF102.
-            return None
-        return statement.target, statement.value
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.BinOp):
-        target, value = statement.targets[0], statement.value
-        if isinstance(value.op, ast.Add) and reference(target):
-            for one, other in ((value.left, value.right), (value.right, value.left)):
-                if reference(one) == reference(target):
-                    return target, other
+        # A list grows: DF102.
+        return None if isinstance(statement.value, (ast.List, ast.Tuple)) else (statement.target, statement.value)
+    if isinstance(statement, ast.Assign) and (name := reference(statement.targets[0])):
+        roots = list(arithmetic_roots(statement.value, flow.imports))
+        others = [each for each in roots if reference(each) != name]
+        if others and len(others) < len(roots):
+            return statement.targets[0], others[-1]
     return None
 
 
