@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from dryfit.watching.torch_private import memory_counts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
@@ -53,7 +55,12 @@ def peak_of(device: torch.device) -> Memory:
 
 def allocated_bytes() -> int:
     """What tensors hold now on all devices together; 0 where none is in use."""
-    return sum(_backend(device).memory_allocated(device) for device in devices_in_use())
+    return sum(_allocated_on(device) for device in devices_in_use())
+
+
+def _allocated_on(device: torch.device) -> int:
+    counts = memory_counts(device.index) if device.type == "cuda" else None
+    return int(_backend(device).memory_allocated(device)) if counts is None else counts[0]
 
 
 def restart_peak(device: torch.device) -> None:

@@ -152,12 +152,14 @@ class Observer:
         """
         return any([kind.needs_more_steps() for kind in self._kinds])
 
-    def findings(self) -> tuple[Finding, ...]:
-        """What has been found so far, each kind and holder once; also at the program's end, without waiting for more."""
-        self._take_pending()
-        return tuple(
-            each for each in self._found.values() if each.code not in _UNEXPLAINED or not self._is_explained(each)
-        )
+    def findings(self, *, is_over: bool = True) -> tuple[Finding, ...]:
+        """What has been found so far, each kind and holder once.
+
+        With `is_over` also what is certain only if the program ends here: an evaluation that nothing comes after.
+        """
+        self._take_pending(is_over)
+        found = self._found.values()
+        return tuple(each for each in found if each.code not in _UNEXPLAINED or not self._is_explained(each))
 
     def _end_step(self, step: int) -> None:
         self._situation.step_is_over(step)
@@ -173,9 +175,9 @@ class Observer:
                 self._take(finding)
 
     @_guarded
-    def _take_pending(self) -> None:
+    def _take_pending(self, is_over: bool) -> None:
         self._gather()
-        for kind in self._kinds:
+        for kind in self._kinds if is_over else ():
             for finding in kind.pending():
                 self._take(finding)
 

@@ -60,14 +60,14 @@ class Evaluation(Kind):
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # by one backward pass after several calls
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        run = self._run_of(module)
-        if run is None:
+        run = self._run_of(module) if next(module.parameters(), None) is not None else None
+        if run is None:  # a loss, or a second model
             return
         run.calls += 1
         if 1 < run.calls <= _LOOKED_AT_CALLS:
             run.looked_until = next_sequence_number()
             self._look(run)
-        if run.calls <= _LEAST_CALLS and torch.is_grad_enabled():
+        if 1 < run.calls <= _LEAST_CALLS and torch.is_grad_enabled():  # most runs are a training step's one call
             run.place = program_place()
             run.allocated_before = allocated_bytes()
 
@@ -77,7 +77,7 @@ class Evaluation(Kind):
             return
         if any(each.requires_grad for each in _tensors_in(output)) and _is_trained(module):
             run.calls_with_graph += 1
-            if run.calls <= _LEAST_CALLS:
+            if 1 < run.calls <= _LEAST_CALLS:
                 run.graph_bytes = max(run.graph_bytes, allocated_bytes() - run.allocated_before)
 
     def backward_begins(self, tensors: Any) -> None:
