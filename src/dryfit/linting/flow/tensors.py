@@ -142,15 +142,14 @@ class Tensors:
         if function is not None:
             return self._returned(function, depth)
         if last in DIFFERENTIABLE:
-            if full.startswith("torch.") or full in ("torch", "sum"):
+            if full.startswith("torch.") or full == "sum":
                 return _any(self.holds_graph(each, depth - 1) for each in call.args)
             if isinstance(call.func, ast.Attribute):
                 return self.holds_graph(call.func.value, depth - 1)
         return None
 
     def _makes_loss(self, call: ast.Call) -> bool:
-        name = full_name(self.imports, call.func)
-        return name.startswith("torch.nn.") and name.endswith("Loss")
+        return full_name(self.imports, call.func).startswith("torch.nn.") and reference(call.func).endswith("Loss")
 
     def _returned(self, function: tree.Function, depth: int) -> bool | None:
         if self.grad_mode.off(function.body[0]):

@@ -26,7 +26,8 @@ def _summed(flow: Flow, statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
         # A list grows: DF102.
         return None if isinstance(statement.value, (ast.List, ast.Tuple)) else (statement.target, statement.value)
-    if isinstance(statement, ast.Assign) and (name := reference(statement.targets[0])):
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.BinOp, ast.IfExp)):
+        name = reference(statement.targets[0])
         roots = list(arithmetic_roots(statement.value, flow.imports))
         others = [each for each in roots if reference(each) != name]
         if others and len(others) < len(roots):
