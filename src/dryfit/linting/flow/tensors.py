@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -149,7 +150,7 @@ class Tensors:
         return None
 
     def _makes_loss(self, call: ast.Call) -> bool:
-        return full_name(self.imports, call.func).startswith("torch.nn.") and reference(call.func).endswith("Loss")
+        return bool(re.match(r"torch\.nn\..*Loss$", full_name(self.imports, call.func)))
 
     def _returned(self, function: tree.Function, depth: int) -> bool | None:
         if self.grad_mode.off(function.body[0]):
