@@ -152,11 +152,12 @@ class AllocatorProcess:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: tuple[Requests, Path] | None = None
+        variables = _variables()
         self._errors = (folder / "errors").open("w+b")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dryfit.rehearse.inside.retrace"],
             cwd=folder,  # where nothing lies that an import could find first
-            env=_variables(),
+            env=variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

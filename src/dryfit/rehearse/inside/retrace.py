@@ -79,7 +79,6 @@ def _play(job: dict[str, Any]) -> dict[str, Any]:
     player.play()
     answer = player.answer()
     answer["seconds"] = time.monotonic() - began
-    answer["settings"] = torch.cuda.memory._snapshot()["allocator_settings"]
     return answer
 
 
