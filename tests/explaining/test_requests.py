@@ -78,8 +78,8 @@ def test_segments_that_go_from_another_line_went_because_the_program_emptied_the
 
 def test_a_card_that_later_gave_more_had_not_refused() -> None:
     events = [
-        (model.SEGMENT_ALLOC, 0, 40 * MIB, 1), (model.SEGMENT_FREE, 0, 40 * MIB, 7), (model.SEGMENT_ALLOC, 0, 20 * MIB, 7),
-        (model.SEGMENT_ALLOC, 1 << 30, 600 * MIB, 9),
+        (model.SEGMENT_ALLOC, 0, 40 * MIB, 1), (model.SEGMENT_FREE, 0, 40 * MIB, 7),
+        (model.SEGMENT_ALLOC, 0, 20 * MIB, 7), (model.SEGMENT_ALLOC, 1 << 30, 600 * MIB, 9),
     ]  # fmt: skip
     found = asked(*events)
     assert (found.cache_was_emptied, found.capacity_bytes) == (1, None)
@@ -98,7 +98,9 @@ def test_what_was_held_is_cut_from_its_segments_in_their_order() -> None:
         Block(107 * MIB, 2 * MIB, 2 * MIB, ALLOCATED),
     )
     segment = Segment(100 * MIB, 20 * MIB, 0, False, False, 0, blocks)
-    trace = trace_of((model.FREE_COMPLETED, 107 * MIB, 2 * MIB), segments=(segment,))
+    trace = trace_of(
+        (model.FREE_REQUESTED, 107 * MIB, 2 * MIB), (model.FREE_COMPLETED, 107 * MIB, 2 * MIB), segments=(segment,)
+    )
     found = requests_of(trace, PLAIN, PLAIN)
     assert found.begins_as_recorded
     assert found.begin_reserved_bytes == 20 * MIB
