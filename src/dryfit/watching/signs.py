@@ -43,7 +43,7 @@ class Signs:
         if isinstance(value, dict):
             value = tuple(value.values())
         for each in value if isinstance(value, (tuple, list)) else (value,):
-            node = each.grad_fn if isinstance(each, torch.Tensor) else None
+            node: Any = each.grad_fn if isinstance(each, torch.Tensor) else None
             if node is not None and len(self._of_step) < _MOST_PROBES:
                 probe = _Probe()
                 node.metadata["dryfit"] = probe

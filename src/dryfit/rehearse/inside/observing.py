@@ -14,6 +14,15 @@ from dryfit.rehearse.inside import torch_private
 
 if TYPE_CHECKING:
     from dryfit.watching.observer import Observer
+    from dryfit.watching.signs import Signs
+
+
+# A few looks tell whether what a sign was of is growth.
+_MOST_WAITED = 5
+
+
+def _always(step: int) -> bool:
+    return True
 
 
 class Observing:
@@ -21,17 +30,18 @@ class Observing:
 
     def __init__(self) -> None:
         self._observer: Observer | None = None
-        self._failure = ""
+        self._signs: Signs | None = None
+        self._failure, self._waited = "", 0
 
     @property
     def failure(self) -> str:
         return self._failure or (self._observer.failure if self._observer is not None else "")
 
-    def begin_anew(self, *, is_wanted: bool) -> None:
-        """Forget what was seen, as in a forked child, and look on if that is wanted."""
-        self._observer, self._failure = None, ""
+    def begin_anew(self, *, is_wanted: bool, looks_closely: bool = False) -> None:
+        """Forget what was seen, as in a forked child, and look on if that is wanted: after each step, or for signs."""
+        self._observer, self._signs, self._failure, self._waited = None, None, "", 0
         if is_wanted:
-            self._guarded(self._begin)
+            self._guarded(self._begin, looks_closely)
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         if self._observer is not None:
@@ -39,12 +49,16 @@ class Observing:
 
     def model_returned(self, module: Any, output: Any) -> None:
         if self._observer is not None:
+            if self._signs is not None:
+                self._guarded(self._signs.graph_of, output)
             self._guarded(self._observer.model_returned, module, output)
 
     def backward_begins(self, arguments: Sequence[Any]) -> None:
         """The engine is about to run; the arguments are those of the function that starts it."""
         observer = self._observer
         if observer is not None:
+            if self._signs is not None:
+                self._guarded(self._signs.graph_of, arguments[0])
             self._guarded(lambda: observer.backward_begins(*torch_private.wanted_of_engine(arguments)))
 
     def backward_is_over(self) -> None:
@@ -65,21 +79,32 @@ class Observing:
 
     def step_is_over(self, step: int) -> None:
         if self._observer is not None:
+            if self._signs is not None:
+                self._guarded(self._signs.step_is_over)
             self._guarded(self._observer.step_is_over, step)
 
     def needs_more_steps(self) -> bool:
         """Whether something grows that a few more steps would confirm."""
-        return self._observer is not None and self._guarded(self._observer.needs_more_steps) is True
+        if self._observer is None:
+            return False
+        wants_more = self._guarded(self._observer.needs_more_steps) is True
+        if self._signs is not None and self._signs.something_stays:
+            self._waited += 1
+            wants_more |= self._waited <= _MOST_WAITED
+        return wants_more
 
     def findings(self) -> list[dict[str, Any]]:
         """What was found, as plain values."""
         found = self._guarded(self._observer.findings) if self._observer is not None else None
         return [finding.to_dict() for finding in found or ()]
 
-    def _begin(self) -> None:
+    def _begin(self, looks_closely: bool) -> None:
         from dryfit.watching.observer import Observer
+        from dryfit.watching.signs import Signs
 
-        self._observer = Observer()
+        signs = Signs()
+        self._signs = None if looks_closely else signs
+        self._observer = Observer(may_take_census=_always if looks_closely else signs.may_take_census)
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         try:

@@ -38,7 +38,7 @@ class Watch:
         self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
         self._measuring = Measuring(self._cannot_switch_on)
         self._observing = Observing()
-        self._observing.begin_anew(is_wanted=orders.observe)
+        self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
         torch_hooks.place(self._progress, self._recorder, self._measuring, self._observing, fault)
         oom.watch(self._progress, writer)
         self._values = None
@@ -62,7 +62,7 @@ class Watch:
         self._recorder.begin_anew()
         self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
-        self._observing.begin_anew(is_wanted=orders.observe)
+        self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
         self.introduce()
         self._measuring.switch_on(orders.measures)
         self._find_facts()
