@@ -138,6 +138,11 @@ def _sentence(outcome: Outcome, base: Outcome, card_name: str) -> str:
         said = f"With {settings}, reserved memory would have been the same {instead}"
     if outcome.served is None:
         return f"{said}."
+    if outcome.served and outcome.memory_bytes is not None and outcome.peak_reserved_bytes > outcome.memory_bytes:
+        return (
+            f"With {settings}, {_the_card(card_name)} would have served all: no OOM, though PyTorch has to give back "
+            f"what it keeps on the way; with more memory it would reserve {reserved} instead of {instead}."
+        )
     if outcome.served:
         retries = f", after giving the cache back {_times(outcome.retries)}" if outcome.retries else ""
         return f"{said}: no OOM{retries}."
