@@ -41,7 +41,8 @@ class Interval:
     """The steps between two censuses, and what came in them and still lives, by `id`.
 
     `mark` is autograd's sequence number as the interval began, `allocated_bytes` what there was as it ended, `leaves`
-    how many tensors that are no parameters then waited for gradients, `gradients` how many had graphs of their own. `has_backward` says whether autograd ran within it.
+    how many tensors that are no parameters then waited for gradients, `gradients` how many had graphs of their own.
+    `has_backward` says whether autograd ran within it.
     """
 
     first_step: int

@@ -1,4 +1,4 @@
-"""What keeps a group of objects, each holder once: its name as the program writes it, the line, and what is on the way."""
+"""Who keeps a group of objects, each holder once: its name as the program writes it, its line, what is on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps an object alive: the way from a name of the program's to it, found backwards by the collector's referrers."""
+"""Who keeps an object alive: the way to it from a name of the program's, found backwards by the collector."""
 
 from __future__ import annotations
 

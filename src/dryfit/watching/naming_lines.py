@@ -10,7 +10,7 @@ import functools
 import inspect
 import linecache
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +97,11 @@ def region_around(code: types.CodeType, line: int, word: str) -> tuple[Place, bo
     scope = _scope_of(_tree(code.co_filename), code)
     found: list[tuple[Place, bool]] = []
     for node in ast.walk(scope) if scope is not None else ():
-        if isinstance(node, (ast.With, ast.AsyncWith)) and _is_around(node, line):
-            if any(word in ast.unparse(item.context_expr) for item in node.items):
-                loops = any(isinstance(each, _LOOPS) and _is_around(each, line) for each in ast.walk(node))
-                found.append((_place(code.co_filename, node, code.co_name), loops))
+        if not isinstance(node, (ast.With, ast.AsyncWith)) or not _is_around(node, line):
+            continue
+        if any(word in ast.unparse(item.context_expr) for item in node.items):
+            loops = any(isinstance(each, _LOOPS) and _is_around(each, line) for each in ast.walk(node))
+            found.append((_place(code.co_filename, node, code.co_name), loops))
     return max(found, key=lambda each: each[0].line, default=None)
 
 
@@ -199,9 +200,9 @@ def _naming(file: str, statement: ast.stmt, around: list[ast.AST], name: str, at
     functions = [node for node in around if isinstance(node, _FUNCTIONS)]
     within = (loops or functions or around)[-1]
     adds = _adds(statement, name, attribute)
-    value = getattr(statement, "value", None)
+    value: ast.AST | None = getattr(statement, "value", None)
     reads = value is not None and _mentions(value, name, attribute)
-    sums = isinstance(statement, ast.AugAssign) or (reads and _is_sum(value, name, attribute))
+    sums = isinstance(statement, ast.AugAssign) or (value is not None and reads and _is_sum(value, name, attribute))
     return Naming(
         place=_place(file, statement, functions[-1].name if functions else ""),
         adds=adds,
@@ -219,7 +220,7 @@ def _naming(file: str, statement: ast.stmt, around: list[ast.AST], name: str, at
 
 
 def _adds(statement: ast.stmt, name: str, attribute: bool) -> bool:
-    """Whether it puts something into the container of that name: `name.append(...)`, `name[k] = ...`, `name += [...]`."""
+    """Whether it puts something into what the name holds: `name.append(...)`, `name[k] = ...`, `name += [...]`."""
     if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) and any(
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
@@ -341,7 +342,7 @@ def _is_sum(value: ast.AST, name: str, attribute: bool) -> bool:
     ) and not any(isinstance(node, ast.Call) and _mentions(node, name, attribute) for node in ast.walk(value))
 
 
-def _is_read_before(statement: ast.stmt, loops: list[ast.AST], name: str) -> bool:
+def _is_read_before(statement: ast.stmt, loops: Sequence[ast.AST], name: str) -> bool:
     """Whether the loop reads the name above the line that assigns to it, so that each round reads the last one's."""
     if not loops:
         return False

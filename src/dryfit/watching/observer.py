@@ -61,8 +61,9 @@ class Observer:
     keeps no tensor alive and raises nothing; after an error of its own it is quiet, and `failure` has the traceback.
 
     `may_take_census(step)` says whether an expensive look (about 0.3 s for each million Python objects) may be taken
-    after a step; without it one is after each of the first eight, and then at each doubling. `is_live` says whether the host computes: then the process's host
-    memory is followed, too. `tell` is called with each finding once, as it is met.
+    after a step; without it one is after each of the first eight, and then at each doubling. `is_live` says whether the
+    host computes: then the process's host memory is followed, too. `tell` is called with each finding once, as it is
+    met.
     """
 
     def __init__(
@@ -150,7 +151,8 @@ class Observer:
 
         Asked once after each step, as it counts for how many it has held the rehearsal up.
         """
-        return any([kind.needs_more_steps() for kind in self._kinds])
+        wants = [kind.needs_more_steps() for kind in self._kinds]  # each counts its own, so all are asked
+        return any(wants)
 
     def findings(self, *, is_over: bool = True) -> tuple[Finding, ...]:
         """What has been found so far, each kind and holder once.

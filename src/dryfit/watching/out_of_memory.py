@@ -15,7 +15,12 @@ from dryfit.watching.torch_private import has_memory_history, save_memory_snapsh
 if TYPE_CHECKING:
     from dryfit.watching.watch import Watch
 
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+_SETTINGS = (
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+)
 
 
 def is_one(error: BaseException) -> bool:
@@ -42,7 +47,9 @@ def explain(error: BaseException, watch: Watch, snapshot: Path | None) -> None:
     if snapshot is not None and has_memory_history():
         try:
             save_memory_snapshot(str(snapshot))
-            lines.append(f"The allocator's last events are in {snapshot}: `dryfit explain {snapshot}` says who held what.")
+            lines.append(
+                f"The allocator's last events are in {snapshot}: `dryfit explain {snapshot}` says who held what."
+            )
         except OSError as failure:
             lines.append(f"The allocator's last events could not be saved to {snapshot}: {failure}.")
     print("\n".join([*lines, "", str(watch)]), file=sys.stderr)

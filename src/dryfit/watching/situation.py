@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +80,5 @@ def _first_parameters(module: Any) -> list[torch.Tensor]:
     """A parameter or buffer of each device, of the first few: models that are spread over cards begin on one."""
     if not isinstance(module, torch.nn.Module):
         return []
-    found = []
-    for _, parameter in zip(range(64), module.parameters(), strict=False):
-        found.append(parameter)
-    return found or list(module.buffers())[:1]
+    found: list[torch.Tensor] = list(itertools.islice(module.parameters(), 64))
+    return found or list(itertools.islice(module.buffers(), 1))

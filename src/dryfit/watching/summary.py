@@ -54,7 +54,9 @@ def _device(device: torch.device, memory: Memory, meter: StepMeter | None) -> li
     ]
     largest = _largest_free(device)
     if largest is not None:
-        lines.append(_row("largest free", largest, "in one piece of the unused: a larger tensor needs more from the driver"))
+        lines.append(
+            _row("largest free", largest, "in one piece of the unused: a larger tensor needs more from the driver")
+        )
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         lines.append(_row("free on the card", free, f"of {format_bytes(total)}, all processes counted"))
@@ -76,7 +78,7 @@ def _largest_free(device: torch.device) -> int | None:
     return max(
         (
             int(block["size"])
-            for segment in torch.cuda.memory_snapshot()
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             if segment["device"] == device.index
             for block in segment["blocks"]
             if block["state"] == "inactive"

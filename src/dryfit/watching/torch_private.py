@@ -39,12 +39,12 @@ def replace_engine_run_backward(change: Callable[[Callable[..., Any]], Callable[
     real = torch.autograd.graph._engine_run_backward
     wrapped = change(real)
     for home in homes:
-        home._engine_run_backward = wrapped  # type: ignore[attr-defined]
+        home._engine_run_backward = wrapped  # type: ignore[attr-defined, unused-ignore]
 
     def undo() -> None:
         for home in homes:
-            if home._engine_run_backward is wrapped:  # type: ignore[attr-defined]
-                home._engine_run_backward = real  # type: ignore[attr-defined]
+            if home._engine_run_backward is wrapped:  # type: ignore[attr-defined, unused-ignore]
+                home._engine_run_backward = real  # type: ignore[attr-defined, unused-ignore]
 
     return undo
 
@@ -83,7 +83,7 @@ def record_memory_history(most_events: int) -> Callable[[], None]:
 
 def save_memory_snapshot(path: str) -> None:
     """Write what the CUDA allocator holds, and the history it kept, as `torch.cuda.memory` does."""
-    torch.cuda.memory._dump_snapshot(path)
+    torch.cuda.memory._dump_snapshot(path)  # type: ignore[no-untyped-call]
 
 
 _HOOKS = (

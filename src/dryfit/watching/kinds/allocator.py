@@ -1,4 +1,4 @@
-"""What the counts of the allocator tell: growth that no holder explains (DF114, DF115), empty_cache at each step (DF403)."""
+"""What counts of memory tell: growth that no holder explains (DF114, DF115), empty_cache at each step (DF403)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS_IN_A_ROW = 10
 LEAST_GROWTH_BYTES = 10 * MIB
 """So many steps in a row, each higher than the one before, and by so much in all, are no accident of shapes."""
 # The host's memory goes up and down with much else: a lowest point is taken of each so many steps.
-_HOST_STEPS, _HOST_WINDOWS = 25, 5
+_HOST_STEPS, _HOST_EACH, _HOST_WINDOWS = 25, 5, 5
 _HOST_LEAST_BYTES_PER_STEP = 64 * KIB
 _CACHE_STEPS = 4
 
@@ -48,7 +48,7 @@ class Allocator(Kind):
         if not self._has_told_emptied and self._looks < 16:
             self._looks += 1
             self._count_emptied()
-        if self._is_live:
+        if self._is_live and step % _HOST_EACH == 0:
             self._follow_host(step)
 
     def needs_more_steps(self) -> bool:
@@ -70,9 +70,9 @@ class Allocator(Kind):
             Finding(
                 code="DF114",
                 claim=f"Each of the last {STEPS_IN_A_ROW} steps left more on the card than the one before: from "
-                f"{format_bytes(first)} after step {step - STEPS_IN_A_ROW + 1} to {format_bytes(last)} after step {step}, "
-                f"about {format_bytes(per_step)} a step.",
-                advice="Look for what is kept from step to step: `dryfit run --report` shows which line's memory grows.",
+                f"{format_bytes(first)} after step {step - STEPS_IN_A_ROW + 1} to {format_bytes(last)} after step "
+                f"{step}, about {format_bytes(per_step)} a step.",
+                advice="Look for what is kept from step to step: `dryfit run --report` shows whose memory grows.",
                 evidence=Evidence(
                     size_bytes=last - first,
                     bytes_per_step=per_step,
@@ -84,7 +84,7 @@ class Allocator(Kind):
 
     def _follow_host(self, step: int) -> None:
         self._host.append(resident_bytes())
-        if len(self._host) < _HOST_STEPS:
+        if len(self._host) < _HOST_STEPS // _HOST_EACH:
             return
         self._lowest.append(min(self._host))
         self._host.clear()
@@ -96,10 +96,10 @@ class Allocator(Kind):
             self.found.append(
                 Finding(
                     code="DF115",
-                    claim=f"The host's memory of this process has grown by {format_bytes(grown)} over {steps} steps, about "
-                    f"{format_bytes(grown // steps)} a step, and in each {_HOST_STEPS} of them.",
-                    advice="Look for what the loop or the data loading keeps: samples that are cached, numbers and texts "
-                    "that are gathered, graphs of losses.",
+                    claim=f"The host's memory of this process has grown by {format_bytes(grown)} over {steps} steps, "
+                    f"about {format_bytes(grown // steps)} a step, and in each {_HOST_STEPS} of them.",
+                    advice="Look for what the loop or the data loading keeps: samples that are cached, numbers and "
+                    "texts that are gathered, graphs of losses.",
                     evidence=Evidence(
                         memory=HOST,
                         size_bytes=grown,
@@ -113,7 +113,7 @@ class Allocator(Kind):
 
     def _count_emptied(self) -> None:
         """An allocator counts how often it gives all back; when memory runs out it does so by itself."""
-        if not torch.cuda.is_initialized():
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return
         counts = allocator_counts(torch.cuda.current_device())
         before, self._counts = self._counts, counts
@@ -128,8 +128,8 @@ class Allocator(Kind):
             self.found.append(
                 Finding(
                     code="DF403",
-                    claim=f"empty_cache was called at each of the last {_CACHE_STEPS} steps: what it gives back the next "
-                    f"step has to ask the driver for again, and waits for the card each time.",
+                    claim=f"empty_cache was called at each of the last {_CACHE_STEPS} steps: what it gives back the "
+                    f"next step has to ask the driver for again, and waits for the card each time.",
                     advice="Leave it out of the loop. It frees no tensor; PyTorch gives unused memory back by itself "
                     "before an allocation fails.",
                     place=place,

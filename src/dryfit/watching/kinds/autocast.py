@@ -60,11 +60,11 @@ class Autocast(Kind):
         self.found.append(
             Finding(
                 code="DF112",
-                claim=f"One autocast region has lasted over {self._steps_within} optimizer steps. It keeps its copies of "
-                f"the weights until it ends, up to {format_bytes(copies)}, and goes on with those copies after the "
+                claim=f"One autocast region has lasted over {self._steps_within} optimizer steps. It keeps its copies "
+                f"of the weights until it ends, up to {format_bytes(copies)}, and goes on with those copies after the "
                 f"optimizer has changed the weights.",
-                advice="Put the forward pass and the loss of each step into a region of their own, and backward and the "
-                "optimizer's step outside of it.",
+                advice="Put the forward pass and the loss of each step into a region of their own, and backward and "
+                "the optimizer's step outside of it.",
                 place=place,
                 evidence=Evidence(
                     memory=DEVICE if is_on_card else HOST,
@@ -77,7 +77,7 @@ class Autocast(Kind):
 
 
 def _region_around_the_loop() -> tuple[Place | None, bool]:
-    """The `with` of the region, and whether the source agrees that the loop is within it; it does where it is silent."""
+    """The `with` of the region, and whether the source agrees that a loop is within it; it does where it is silent."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code

@@ -37,8 +37,8 @@ class Errors(Kind):
             self.found.append(
                 _finding(
                     error,
-                    f"{type(module).__name__} is called while a {type(error).__name__} is being handled, and that still "
-                    f"has the variables of {function}",
+                    f"{type(module).__name__} is called while a {type(error).__name__} is being handled, and that "
+                    f"still has the variables of {function}",
                     "Leave the except block first, and try again after it: the exception goes at its end, and what it "
                     "holds with it.",
                     size_bytes,
@@ -65,8 +65,8 @@ class Errors(Kind):
                 _finding(
                     error,
                     f"{held.name} keeps a {type(error).__name__}, and that has the variables of {function}",
-                    "Keep the error's text, not the error: str(error) or traceback.format_exc(); or clear its frames by "
-                    "traceback.clear_frames(error.__traceback__).",
+                    "Keep the error's text, not the error: str(error) or traceback.format_exc(); or clear its frames "
+                    "by traceback.clear_frames(error.__traceback__).",
                     size_bytes,
                     held.place,
                     held.name,

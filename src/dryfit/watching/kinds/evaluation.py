@@ -20,8 +20,8 @@ from dryfit.units import format_bytes
 from dryfit.watching.census import take_census
 from dryfit.watching.device_memory import allocated_bytes
 from dryfit.watching.frames import program_place
-from dryfit.watching.growth import Growth
 from dryfit.watching.graphs import reaches
+from dryfit.watching.growth import Growth
 from dryfit.watching.kinds.kept import is_suspicious, search, take_in
 from dryfit.watching.kinds.kind import Kind
 from dryfit.watching.situation import Situation
@@ -136,7 +136,8 @@ class Evaluation(Kind):
             Finding(
                 code="DF201",
                 claim=f"{type(model).__name__} was called {run.calls_with_graph} times in a row{mode} with gradients "
-                f"on, and no backward pass went through what it gave{much}. Each call keeps what such a pass would need.",
+                f"on, and no backward pass went through what it gave{much}. Each call keeps what such a pass "
+                f"would need.",
                 advice="Put the evaluation under torch.inference_mode() or torch.no_grad(): model.eval() does not turn "
                 "gradients off.",
                 place=run.place,

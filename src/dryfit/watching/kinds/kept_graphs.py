@@ -188,9 +188,10 @@ def _on_contexts(graphs: Graphs, held: Sequence[Held], seen: Seen) -> list[Findi
             Finding(
                 code="DF106",
                 claim=f"{function.__name__} keeps a tensor on ctx.{name}, which backward does not free; {keeper.name} "
-                f"keeps the graph of every {seen.unit} and with it {seen.tells_of(size_bytes // steps)}, {seen.span()}.",
-                advice=f"Hand the tensor to ctx.save_for_backward, which frees it after backward, and let {keeper.name} "
-                f"keep values without their graph.",
+                f"keeps the graph of every {seen.unit} and with it "
+                f"{seen.tells_of(size_bytes // steps)}, {seen.span()}.",
+                advice=f"Hand the tensor to ctx.save_for_backward, which frees it after backward, and let "
+                f"{keeper.name} keep values without their graph.",
                 place=naming.place if naming else naming_lines.first_line(function.forward.__code__),
                 more_places=tuple(each.place for each in held if each.place is not None),
                 evidence=Evidence(
@@ -268,8 +269,8 @@ def _cycle(gradient: str, place: Place, seen: Seen) -> Finding:
     )
     return Finding(
         code="DF113",
-        claim=f"backward(create_graph=True) leaves gradients that have a graph of their own, and {gradient} keeps those "
-        f"of all {seen.unit}s before: {seen.nodes_per_step} nodes for each, {seen.span()}. {costs}",
+        claim=f"backward(create_graph=True) leaves gradients that have a graph of their own, and {gradient} keeps "
+        f"those of all {seen.unit}s before: {seen.nodes_per_step} nodes for each, {seen.span()}. {costs}",
         advice="Take such gradients by torch.autograd.grad(loss, parameters, create_graph=True), which leaves none on "
         "the parameters; or set them to None after each step: optimizer.zero_grad(set_to_none=True).",
         place=place,
@@ -290,8 +291,8 @@ def _unnamed(held: Sequence[Held], seen: Seen) -> Finding:
     near = f" It can be reached from {held[0].name}." if held else ""
     return Finding(
         code="DF114" if is_devices else "DF115",
-        claim=f"The graphs of earlier {seen.unit}s are kept, {seen.nodes_per_step} nodes for each, {seen.span()}, about "
-        f"{format_bytes(grows)} of {'the card' if is_devices else 'the host'}'s memory for each.{near}",
+        claim=f"The graphs of earlier {seen.unit}s are kept, {seen.nodes_per_step} nodes for each, {seen.span()}, "
+        f"about {format_bytes(grows)} of {'the card' if is_devices else 'the host'}'s memory for each.{near}",
         advice="Look for a tensor that is kept from step to step without .detach() or .item().",
         place=held[0].place if held else seen.retains,
         evidence=Evidence(

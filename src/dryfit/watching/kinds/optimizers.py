@@ -157,8 +157,8 @@ def _cleared_too_late(optimizer: Any) -> Finding:
     step = program_place()
     return Finding(
         code="DF304",
-        claim=f"{type(optimizer).__name__} has stepped {_TIMES} times in a row without a single gradient, each time after "
-        f"a backward pass: they were cleared between the two, and nothing is learned.",
+        claim=f"{type(optimizer).__name__} has stepped {_TIMES} times in a row without a single gradient, each time "
+        f"after a backward pass: they were cleared between the two, and nothing is learned.",
         advice="Call zero_grad before the backward pass or after the optimizer's step, not between them.",
         place=cleared or step,
         more_places=(step,) if cleared and step else (),

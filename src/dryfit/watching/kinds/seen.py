@@ -14,7 +14,7 @@ from dryfit.watching.situation import Situation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Between which steps, how much of each, whose memory. `unit` is what counts: a step, or a call of an evaluation."""
+    """Between which steps, how much of each, whose memory. `unit` is what counts: a step, or an evaluation's batch."""
 
     home: frozenset[str]
     is_on_card: bool
