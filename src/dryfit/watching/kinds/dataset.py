@@ -75,7 +75,7 @@ class Dataset(Kind):
         for held in holders_of([stored[each] for each in largest]):
             # What an optimizer or a model has of a batch's shape is states and buffers.
             is_anothers = any(issubclass(kind, (torch.optim.Optimizer, torch.nn.Module)) for kind in held.classes)
-            if held.has_room_for_so_many or held.naming is None or is_anothers:
+            if held.has_room_for_so_many or held.naming is None or held.in_error or is_anothers:
                 continue
             own = [largest[number] for number in held.of]
             size_bytes = sum(each.size_bytes for each in own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from typing import Any
 
@@ -11,7 +12,8 @@ from dryfit.watching.held import Held
 from dryfit.watching.situation import Situation
 from dryfit.watching.torch_private import hooks_of, hooks_of_all_modules
 
-_METRIC_NAMES = ("metric", "meter")
+# As a word: "AverageMeter" and "metric_of", not "HyperparametersMixin" or "Geometric".
+_METRIC_NAME = re.compile(r"Metric|Meter|(?<![A-Za-z])(?:metric|meter)")
 _METRIC_ANSWERS = ("compute", "result", "avg", "average")
 
 
@@ -21,8 +23,7 @@ def is_metric(held: Held) -> bool:
 
 
 def _is_metric_class(kind: type) -> bool:
-    names = [each.__name__.lower() for each in kind.__mro__]
-    if any(word in name for name in names for word in _METRIC_NAMES):
+    if any(_METRIC_NAME.search(each.__name__) for each in kind.__mro__):
         return True
     return hasattr(kind, "update") and any(hasattr(kind, name) for name in _METRIC_ANSWERS)
 

@@ -13,18 +13,17 @@ class Trainer:
         self.last_error = None
 
     def forward(self, inputs, targets, copies):
-        wide = [torch.empty(64 << 10, WIDTH, device="cuda") for _ in range(copies)]
-        return functional.cross_entropy(self.model(inputs), targets) + 0 * len(wide)
+        wide = inputs.repeat(256, 1)
+        if copies:
+            wide = torch.cat([wide, torch.empty(copies << 30, WIDTH, device="cuda")])
+        return functional.cross_entropy(self.model(inputs), targets) + 0 * wide.mean()
 
     def step(self, inputs, targets):
-        copies = 4096 if self.last_error is None else 1
-        while True:
-            try:
-                loss = self.forward(inputs, targets, copies)
-                break
-            except torch.cuda.OutOfMemoryError as error:
-                self.last_error = error  # <- holder
-                copies = 0
+        try:
+            loss = self.forward(inputs, targets, copies=1 if self.last_error is None else 0)
+        except torch.cuda.OutOfMemoryError as error:
+            self.last_error = error  # <- holder
+            return
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
