@@ -163,3 +163,17 @@ class Manual:
         loss = self.criterion(self.model(x), y)
         self.total += loss
         self.total.backward()
+
+
+def scaled_by_the_arguments(model, loader, optimizer, parser):
+    args = parser.parse_args()
+    total_loss = 0
+    for x, y in loader:
+        raw_loss = F.nll_loss(model(x), y)
+        loss = raw_loss
+        loss *= args.small_batch_size / args.batch_size
+        total_loss += raw_loss.data * args.small_batch_size / args.batch_size
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return total_loss

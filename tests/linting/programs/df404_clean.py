@@ -37,3 +37,22 @@ def fit(model, loader, criterion, optimizer, evaluate):
         criterion(model(batch), targets).backward()
         optimizer.step()
     return evaluate(on_all_cards, loader)
+
+
+def started_from(model, reference_model, loader, criterion, optimizer):
+    reference_model = nn.DataParallel(reference_model)
+    model.load_state_dict(reference_model.module.state_dict())
+    for batch, targets in loader:
+        optimizer.zero_grad()
+        criterion(model(batch), targets).backward()
+        optimizer.step()
+
+
+def test(model, loader):
+    model = nn.DataParallel(model)
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for batch, targets in loader:
+            correct += (model(batch).argmax(dim=-1) == targets).sum().item()
+    print(correct)

@@ -13,3 +13,16 @@ def wrapped(model):
 def train(model, fit):
     optimizer = {"sgd": torch.optim.SGD(model.parameters(), lr=0.1)}["sgd"]
     fit(wrapped(model), optimizer)
+
+
+def loop(model, loader, criterion):
+    if torch.cuda.is_available():
+        on_cards = nn.DataParallel(model).cuda()  # <- DF404
+        torch.backends.cudnn.benchmark = True
+    else:
+        on_cards = nn.DataParallel(model)
+    optimizer = torch.optim.SGD(on_cards.parameters(), lr=0.1)
+    for batch, targets in loader:
+        optimizer.zero_grad()
+        criterion(on_cards(batch), targets).backward()
+        optimizer.step()

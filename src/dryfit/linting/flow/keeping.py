@@ -30,6 +30,7 @@ def walked_before(flow: Flow, value: ast.expr, loop: ast.AST | None) -> Backward
             name in walked
             and reaching
             and set(reaching) <= walked[name]
+            and (loop is None or any(flow.within(each.node, loop) for each in reaching))
             and flow.tensors.holds_graph(root) is not False
         ):
             return by_name[name]
