@@ -56,7 +56,7 @@ class Evaluation(Kind):
     def __init__(self, situation: Situation) -> None:
         super().__init__(situation)
         self._run: _Run | None = None
-        self._runs_looked_at = 0
+        self._runs_looked_at = {False: 0, True: 0}  # in evaluation mode, and in training mode
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # by one backward pass after several calls
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -110,11 +110,10 @@ class Evaluation(Kind):
         model = run.model()
         if model is None or model in self._trained or (run.is_in_training_mode and not torch.is_grad_enabled()):
             return
-        if run.calls == 2 and run.is_in_training_mode:
-            # Few train like this; a few runs tell whether this program does, and then it is known.
-            self._runs_looked_at += 1
-        if run.is_in_training_mode and self._runs_looked_at > _LOOKED_AT_RUNS:
-            return
+        if run.calls == 2:
+            self._runs_looked_at[run.is_in_training_mode] += 1
+        if self._runs_looked_at[run.is_in_training_mode] > _LOOKED_AT_RUNS:
+            return  # of what is done again and again, a few tell
         census = take_census()
         graphs = take_in(run.growth, run.calls - 1, census, has_backward=False, old_before=run.growth.mark)
         if run.growth.is_confirmed() and is_suspicious(run.growth, self.situation):

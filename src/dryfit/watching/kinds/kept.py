@@ -15,7 +15,7 @@ from dryfit.watching.kinds import kept_graphs, kept_tensors
 from dryfit.watching.kinds.kind import Kind
 from dryfit.watching.kinds.seen import Seen
 from dryfit.watching.situation import Situation
-from dryfit.watching.torch_private import next_sequence_number
+from dryfit.watching.torch_private import next_sequence_number, sequence_number_of
 
 _SAMPLE = 6
 _MOST_TARGETS = 128
@@ -91,7 +91,7 @@ def _carriers(graphs: Graphs) -> list[Any]:
     Many are held by the graph alone, which has saved them. They are not told from others before the collector is asked.
     """
     alike: dict[tuple[Any, ...], list[Any]] = {}
-    for each in graphs.carriers:
+    for each in sorted(graphs.carriers, key=lambda each: sequence_number_of(each.grad_fn)):
         alike.setdefault((tuple(each.shape), type(each.grad_fn).__name__), []).append(each)
     sample: list[Any] = []
     for group in sorted(alike.values(), key=len):
