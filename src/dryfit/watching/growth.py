@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from dryfit.watching.census import Storage, storage_of
 
 INTERVALS = 3
@@ -74,7 +76,7 @@ class Growth:
 
     def __init__(self, mark: int) -> None:
         self.intervals: list[Interval] = []
-        self._from_before: set[int] | None = None
+        self._parameters: set[int] = set()
         self._next_mark, self._last_step = mark, 0
 
     @property
@@ -87,16 +89,19 @@ class Growth:
     ) -> Interval:
         """Take in a census after `step`: what is new came since the last one."""
         interval = Interval(self._last_step + 1, step, self._next_mark, allocated_bytes, has_backward)
-        if self._from_before is None:
-            self._from_before = set(map(id, tensors))
-        else:
-            known = self._from_before.union(*(each.kept for each in self.intervals))
-            gradients = {id(each.grad) for each in tensors if each.is_leaf and each.grad is not None}
-            for tensor in tensors:
-                if id(tensor) not in known and id(tensor) not in gradients:
-                    birth = _Birth(tensor, _forget)
-                    birth.number, birth.kept, birth.storage = id(tensor), interval.kept, storage_of(tensor)
-                    interval.kept[birth.number] = birth
+        known = self._parameters.union(*(each.kept for each in self.intervals))
+        gradients = {id(each.grad) for each in tensors if each.is_leaf and each.grad is not None}
+        for tensor in tensors:
+            number = id(tensor)
+            if number in known or number in gradients:
+                continue
+            if isinstance(tensor, torch.nn.Parameter) and not self.intervals:
+                self._parameters.add(number)
+                continue
+            birth = _Birth(tensor, _forget)
+            birth.number, birth.kept = number, interval.kept
+            birth.storage = storage_of(tensor) if self.intervals else None  # of those from before nobody asks
+            interval.kept[number] = birth
         self._next_mark, self._last_step = mark, step
         self.intervals.append(interval)
         if len(self.intervals) > _MOST_INTERVALS:

@@ -67,7 +67,8 @@ def _place() -> None:
     after = register_optimizer_step_post_hook(_optimizer_ended)
     _undo.extend([before.remove, after.remove])
     if "torch._dynamo" in sys.modules:
-        make_dynamo_skip(__package__ or "dryfit.watching")
+        # Not this file: Dynamo traces the wrapper of a module's call, finds that it is compiling, and goes on below it.
+        make_dynamo_skip("dryfit.watching.watch")
 
 
 def _wrap(home: type, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:

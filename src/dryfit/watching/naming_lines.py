@@ -171,7 +171,7 @@ def _best(file: str, scope: ast.AST, name: str, *, attribute: bool = False) -> N
     found = [
         _naming(file, statement, around, name, attribute)
         for statement, around in _with_surroundings(scope)
-        if _gives(statement, name, attribute)
+        if _gives(statement, name, attribute) and not _cuts(statement, name, attribute)
     ]
     return max(found, key=_worth, default=None)
 
@@ -189,6 +189,16 @@ def _with_surroundings(scope: ast.AST) -> Iterator[tuple[ast.stmt, list[ast.AST]
             if isinstance(child, ast.stmt):
                 yield child, [*around, node]
             left.append((child, [*around, node]))
+
+
+def _cuts(statement: ast.stmt, name: str, attribute: bool) -> bool:
+    """Whether it gives the name its own value without what is behind it: `name = name.detach()`, `name = name[-9:]`."""
+    value = getattr(statement, "value", None)
+    if not _assigns(statement, name, attribute) or value is None:
+        return False
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return value.func.attr in ("detach", "item") and _mentions(value.func.value, name, attribute)
+    return isinstance(value, ast.Subscript) and _is_name(value, name, attribute)
 
 
 def _gives(statement: ast.stmt, name: str, attribute: bool) -> bool:
@@ -209,13 +219,20 @@ def _naming(file: str, statement: ast.stmt, around: list[ast.AST], name: str, at
         sums=sums,
         is_carried=not adds
         and bool(sums or (reads and (loops or functions)) or _is_read_before(statement, loops, name)),
-        is_bounded=any(
-            _takes(other, name, attribute) and not _only_at_first(above, name)
-            for other, above in _with_surroundings(within)
-            if other is not statement
-        )
-        or _goes_round(statement, name, attribute),
+        is_bounded=_is_bounded(statement, within, name, attribute, comes_again=bool(loops) or attribute),
         written=_written(statement, name, attribute),
+    )
+
+
+def _is_bounded(statement: ast.stmt, within: ast.AST, name: str, attribute: bool, *, comes_again: bool) -> bool:
+    """Whether the same loop or function takes away what this statement adds; `comes_again` says that it runs again."""
+    if _goes_round(statement, name, attribute):
+        return True
+    return any(
+        not _only_at_first(around, name)
+        and (_takes(other, name, attribute) or (comes_again and _begins_anew(other, name, attribute)))
+        for other, around in _with_surroundings(within)
+        if other is not statement
     )
 
 
@@ -241,28 +258,28 @@ def _assigns(statement: ast.stmt, name: str, attribute: bool) -> bool:
 
 
 def _takes(statement: ast.stmt, name: str, attribute: bool) -> bool:
-    """Whether it takes away from what the name holds, or begins it anew: `name.pop()`, `name = []`, `name[i % n] =`."""
+    """Whether it takes away from what the name holds: `name.pop()`, `del name[0]`, `name[i % n] =`, `name[-9:]`."""
     if isinstance(statement, ast.Delete):
         return any(_is_name(target, name, attribute) for target in statement.targets)
     value = getattr(statement, "value", None)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if value.func.attr in _TAKING and _is_name(value.func.value, name, attribute):
+        function = value.func
+        if function.attr in _TAKING and _is_name(function.value, name, attribute):
             return True
-        if value.func.attr in ("detach", "item") and _assigns(statement, name, attribute):
-            return _is_name(value.func.value, name, attribute)
-    if _goes_round(statement, name, attribute):
-        return True
-    for target in _targets(statement):
-        if (
-            not isinstance(target, ast.Subscript)
-            and _is_name(target, name, attribute)
-            and isinstance(statement, (ast.Assign, ast.AnnAssign))
-        ):
-            if isinstance(value, ast.Subscript) and _is_name(value, name, attribute):
-                return True  # a slice of itself
-            if value is not None and not _mentions(value, name, attribute):
-                return True  # another value, that does not come from this one
-    return False
+    return _goes_round(statement, name, attribute) or _cuts(statement, name, attribute)
+
+
+def _begins_anew(statement: ast.stmt, name: str, attribute: bool) -> bool:
+    """Whether it gives the name another value, that does not come from the one it had: `name = []`."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    return (
+        value is not None
+        and not _mentions(value, name, attribute)
+        and any(
+            not isinstance(target, ast.Subscript) and _is_name(target, name, attribute)
+            for target in _targets(statement)
+        )
+    )
 
 
 def _written(statement: ast.stmt, name: str, attribute: bool) -> str:

@@ -42,7 +42,7 @@ class Optimizers(Kind):
         self._schedules: weakref.WeakKeyDictionary[Any, tuple[int, int, int]] = weakref.WeakKeyDictionary()
         self._too_fast: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._had_gradients = False
-        self._made_one = False
+        self._made_one, self._next_look = False, _LEAST_LIVING
 
     def optimizer_made(self, optimizer: Any) -> None:
         self._made = [each for each in self._made if each.optimizer() is not None]
@@ -54,6 +54,7 @@ class Optimizers(Kind):
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """See whether a backward pass has been, and its gradients are gone already."""
+        self._look_for_old_ones()
         has_some = any(parameter.grad is not None for parameter in _parameters_of(optimizer))
         if has_some or not self._had_gradients:
             self._without_gradients.pop(optimizer, None)
@@ -70,16 +71,16 @@ class Optimizers(Kind):
 
     def step_is_over(self, step: int, census: Census | None) -> None:
         self._had_gradients = False
-        if self._made_one:
-            self._made_one = False
-            self._look_for_old_ones()
         if census is not None:
             self._look_at_schedules(census, step)
 
     def _look_for_old_ones(self) -> None:
         """Optimizers that have stepped, for parameters that a later one has, too."""
+        if not self._made_one:
+            return
+        self._made_one = False
         living = [each for each in self._made if each.optimizer() is not None]
-        if len(living) < _LEAST_LIVING:
+        if len(living) < self._next_look:
             return
         newest = living[-1]
         same = [each for each in living if each.parameters & newest.parameters and each.steps]
@@ -88,6 +89,7 @@ class Optimizers(Kind):
         if sum(each.place == newest.place for each in same) < _LEAST_LIVING - 1:
             return  # made at different lines: several on purpose
         old = [optimizer for each in same if each is not newest and (optimizer := each.optimizer()) is not None]
+        self._next_look = 2 * len(living)
         held = holders_of(old[:2])
         if not held or held[0].is_bounded:
             return  # nobody holds them: the collector has not been round yet
