@@ -70,3 +70,14 @@ class Agent:
         loss = torch.stack(self.saved).sum()
         loss.backward()
         self.saved.clear()
+
+
+def averaged(model, loader, criterion, optimizer, metrics):
+    run_loss = metrics.CumulativeAverage()
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run_loss.append(loss)
+    return run_loss.aggregate()

@@ -193,3 +193,18 @@ def tables(frame, rows):
     for row in rows:
         frame.eval("a + b")
         print(frame(row))
+
+
+class Distance(nn.Module):
+    def __init__(self, make_features):
+        super().__init__()
+        self.features = make_features(pretrained=True, requires_grad=False)
+
+    def forward(self, one, other):
+        return (self.features(one) - self.features(other)).pow(2).mean()
+
+
+def distances(make_features, pairs):
+    distance = Distance(make_features).to("cuda")
+    distance.eval()
+    return sum(distance(one, other).item() for one, other in pairs)

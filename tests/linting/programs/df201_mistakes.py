@@ -101,3 +101,18 @@ net = nn.Linear(3, 3)
 net.eval()
 for batch in torch.randn(5, 2, 3):
     print(net(batch))  # <- DF201
+
+
+def next_word(model, words, vocabulary):
+    out, hidden = model(torch.tensor([vocabulary.index(each) for each in words]))
+    best = out[-1].argmax().item()
+    return vocabulary[best], hidden
+
+
+def sample(model, start, vocabulary, length):
+    model.eval()
+    words = list(start)
+    for _ in range(length):
+        word, _ = next_word(model, words, vocabulary)  # <- DF201
+        words.append(word)
+    return words

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dryfit.linting.flow import tree
 from dryfit.linting.flow.backward import Backward
 from dryfit.linting.flow.modes import given_as, mode_changes, ruling_eval
-from dryfit.linting.flow.names import full_name, keyword, last_part, reference
+from dryfit.linting.flow.names import full_name, is_false, keyword, last_part, reference
 from dryfit.linting.flow.tensors import Tensors
 
 # Words in the names of functions, or of what is called in the loop, that need gradients of a model in eval() mode.
@@ -74,6 +74,7 @@ def _of_call(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backw
         _NEEDS_GRADIENTS.search(tree.qualified_name(parents, call))
         or _frozen(scope, model)
         or _frozen(_top(parents, call), model)
+        or _made_frozen(_top(parents, call), model)
     ):
         return
     if any(tree.within(parents, each.node, loop) for each in backwards):
@@ -136,6 +137,25 @@ def _frozen(scope: ast.AST, model: str) -> bool:
                 if isinstance(each, ast.Attribute) and each.attr in ("requires_grad", "requires_grad_"):
                     return True
     return False
+
+
+def _made_frozen(module: ast.AST, model: str) -> bool:
+    """Whether the model is made by a class of this file that asks for a network without gradients."""
+    frozen = {
+        each.name
+        for each in ast.walk(module)
+        if isinstance(each, ast.ClassDef)
+        and any(
+            isinstance(one, ast.keyword) and one.arg == "requires_grad" and is_false(one.value)
+            for one in ast.walk(each)
+        )
+    }
+    return any(
+        isinstance(each, ast.Assign)
+        and any(reference(target) == model for target in each.targets)
+        and any(isinstance(one, ast.Name) and one.id in frozen for one in ast.walk(each.value))
+        for each in ast.walk(module)
+    )
 
 
 def _freezes_everything(syntax: tree.Syntax) -> bool:

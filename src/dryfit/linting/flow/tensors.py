@@ -123,6 +123,9 @@ class Tensors:
             if self.is_model_call(value) and not OUTPUT_NAME.search(binding.name):
                 # What else a model returns may be indices, masks or numbers.
                 return None
+        function = self.functions.called(value) if isinstance(value, ast.Call) else None
+        if function is not None and binding.index >= 0:
+            return self._returned(function, depth, binding.index)
         return self.holds_graph(value, depth - 1)
 
     def _of_call(self, call: ast.Call, depth: int) -> bool | None:
@@ -152,10 +155,15 @@ class Tensors:
     def _makes_loss(self, call: ast.Call) -> bool:
         return bool(re.match(r"torch\.nn\..*Loss$", full_name(self.imports, call.func)))
 
-    def _returned(self, function: tree.Function, depth: int) -> bool | None:
+    def _returned(self, function: tree.Function, depth: int, index: int = -1) -> bool | None:
+        """The same of what a function returns, or of one part of it."""
         if self.grad_mode.off(function.body[0]):
             return False
         values = [each.value for each in tree.own(function) if isinstance(each, ast.Return)]
+        if index >= 0:
+            values = [
+                each.elts[index] if isinstance(each, ast.Tuple) and index < len(each.elts) else each for each in values
+            ]
         return _same([self.holds_graph(each, min(depth - 1, 4)) for each in values])
 
     def walked_roots(self, backward: Backward, depth: int = 4) -> list[tuple[str, frozenset[Binding]]]:

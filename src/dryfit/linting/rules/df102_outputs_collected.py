@@ -10,9 +10,10 @@ from dryfit.findings.finding import DEVICE, HOST
 from dryfit.linting.flow import Flow, tree
 from dryfit.linting.flow.backward import Backward
 from dryfit.linting.flow.keeping import outlives, walked_back, walked_before
-from dryfit.linting.flow.names import base_name, is_true, reference
+from dryfit.linting.flow.names import base_name, is_true, last_part, reference
 
 _SHORTENS = {"pop", "popleft", "clear", "remove"}
+_LISTS = {"list", "deque", "dict", "defaultdict", "OrderedDict"}
 
 
 def check(flow: Flow) -> Iterator[Finding]:
@@ -39,7 +40,7 @@ def _of_append(flow: Flow, node: ast.AST, holder: str, value: ast.expr) -> Itera
         return
     if loop is None and flow.bindings.in_function(flow.function(node), holder):
         return
-    if _shortened(flow, holder, node) or walked_back(flow, holder, node):
+    if _no_list(flow, holder, node) or _shortened(flow, holder, node) or walked_back(flow, holder, node):
         return
     written = ast.unparse(value)
     backward = walked_before(flow, value, loop)
@@ -89,6 +90,15 @@ def _made_for(flow: Flow, value: ast.expr, loop: ast.AST) -> Backward | None:
         if flow.loop(backward.node) is loop and reaching <= flow.tensors.sources(backward.loss):
             return backward
     return None
+
+
+def _no_list(flow: Flow, holder: str, node: ast.AST) -> bool:
+    """Whether the holder is made by something that may keep sums, such as `CumulativeAverage()`."""
+    values = [each.value for each in flow.bindings.reaching(holder, node) or flow.bindings.everywhere(holder)]
+    return any(
+        isinstance(each, ast.Call) and last_part(reference(each.func) or getattr(each.func, "attr", "")) not in _LISTS
+        for each in values
+    )
 
 
 def _shortened(flow: Flow, holder: str, near: ast.AST) -> bool:
