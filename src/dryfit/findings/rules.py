@@ -59,7 +59,7 @@ RULES: tuple[Rule, ...] = (
         LINT,
         WATCH,
     ),
-    _rule("DF114", "memory-grows", "Each step leaves more on the card than the one before.", WATCH),
+    _rule("DF114", "memory-grows", "Each step leaves more on the card than the one before.", WATCH, EXPLAIN),
     _rule("DF115", "host-memory-grows", "Each step leaves more in the host's memory than the one before.", WATCH),
     _rule(
         "DF201",
@@ -68,9 +68,9 @@ RULES: tuple[Rule, ...] = (
         LINT,
         WATCH,
     ),
-    _rule("DF202", "predictions-on-device", "An evaluation collects its outputs on the card.", LINT, WATCH),
+    _rule("DF202", "predictions-on-device", "An evaluation collects its outputs on the card.", LINT, WATCH, EXPLAIN),
     _rule("DF301", "loss-not-divided", "Gradients are accumulated, and the loss is not divided.", LINT),
-    _rule("DF302", "clip-before-unscale", "Gradients are clipped while they are still scaled.", LINT, WATCH),
+    _rule("DF302", "clip-before-unscale", "Gradients are clipped while they are still scaled.", LINT),
     _rule("DF303", "scheduler-per-micro-batch", "The learning rate's schedule moves at each micro-batch.", LINT, WATCH),
     _rule(
         "DF304",

@@ -36,7 +36,7 @@ class Signs:
         self.something_stays = False
         self._of_step: list[weakref.ref[_Probe]] = []
         self._of_last_step: list[weakref.ref[_Probe]] = []
-        self._allocated_bytes = 0
+        self._allocated_bytes: int | None = None
 
     def graph_of(self, value: Any) -> None:
         """A model has given this, or a backward pass begins with it: tensors, or a few of them together."""
@@ -52,7 +52,8 @@ class Signs:
     def step_is_over(self) -> None:
         """Compare with one step ago; what the last step has made may still be in use."""
         now = allocated_bytes()
-        self.something_stays = now > self._allocated_bytes or any(each() is not None for each in self._of_last_step)
+        before = now if self._allocated_bytes is None else self._allocated_bytes
+        self.something_stays = now > before or any(each() is not None for each in self._of_last_step)
         self._allocated_bytes = now
         self._of_last_step, self._of_step = self._of_step, []
 

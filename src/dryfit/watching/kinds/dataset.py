@@ -16,7 +16,7 @@ from dryfit.watching.situation import Situation
 
 _TIMES_A_BATCH = 8
 _LEAST_BYTES = 8 << 20
-_STEPS = 3
+_STEPS = 2
 _MOST_LOOKED_AT = 96
 
 _Sort = tuple[str, torch.dtype, tuple[int, ...]]
