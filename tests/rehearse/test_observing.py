@@ -152,7 +152,8 @@ def test_a_watched_run_takes_twelve_steps_and_prints_what_it_finds(rehearse: Any
     assert "\nDF102 train.py:13: " in done.stdout
     assert "\n    outputs.append(output.detach())\n" in done.stdout
     assert "`dryfit lint --explain DF102` says more." in done.stdout
-    assert "It is kept by outputs (train.py:13, DF102)." in done.stdout
+    growth = done.result["footprint"]["growth"]
+    assert growth["sentence"].endswith("train.py:13, DF102)."), growth
 
 
 def test_a_steady_watched_run_stops_after_twelve_steps(rehearse: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ class Dataset(Kind):
     def __init__(self, situation: Situation) -> None:
         super().__init__(situation)
         self._batches: dict[_Sort, int] = {}
-        self._first: set[int] | None = None
+        self._first: list[weakref.ref[Any]] | None = None  # not by `id`, which a later step's may have again
         self._steps = 0
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -46,11 +47,11 @@ class Dataset(Kind):
         self._steps += 1
         alike = [each for each in census.tensors if self._is_of_a_dataset(each)]
         if self._first is None:
-            self._first = set(map(id, alike))
+            self._first = [weakref.ref(each) for each in alike]
             return
-        self._first &= set(map(id, alike))
         if self._steps == _STEPS:
-            self._tell([each for each in alike if id(each) in self._first])
+            stayed = {id(each) for reference in self._first if (each := reference()) is not None}
+            self._tell([each for each in alike if id(each) in stayed])
 
     def _is_of_a_dataset(self, tensor: Any) -> bool:
         return (

@@ -19,7 +19,7 @@ def accuracy(model):
 def main():
     model = classifier(layers=12)
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(8):
+    for _ in range(4):
         for inputs, targets in batches(2):
             optimizer.zero_grad()
             functional.cross_entropy(model(inputs), targets).backward()

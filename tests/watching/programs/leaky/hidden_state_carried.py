@@ -28,7 +28,7 @@ def evaluate(model):
 def main():
     model = Reader().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(8):
+    for _ in range(4):
         for sequence in sequences(2):
             loss, _ = model(sequence, None)
             optimizer.zero_grad()

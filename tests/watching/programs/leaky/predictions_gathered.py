@@ -10,7 +10,7 @@ from torch.nn import functional
 def evaluate(model):
     model.eval()
     predictions, answers = [], []
-    for inputs, targets in batches(12):
+    for inputs, targets in batches(8):
         predictions.append(model(inputs))  # <- holder
         answers.append(targets.cpu())
     model.train()
@@ -20,7 +20,7 @@ def evaluate(model):
 def main():
     model = classifier()
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(8):
+    for _ in range(4):
         for inputs, targets in batches(2):
             optimizer.zero_grad()
             functional.cross_entropy(model(inputs), targets).backward()
