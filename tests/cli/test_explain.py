@@ -39,7 +39,8 @@ def test_a_log_of_two_ranks(capsys: pytest.CaptureFixture[str], here: Path) -> N
     (here / "oom.log").write_text(f"[rank1]: {TOO_BIG}\nstep 3\n[rank0]: {TOO_BIG.replace('8.00', '4.00')}\n")
     assert cli.main(["explain", "oom.log"]) == 0
     heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DF501")]
-    assert [head.partition(":")[0] for head in heads] == ["DF501 too-big (rank 1)", "DF501 too-big (rank 0)"]
+    assert [head.partition(":")[0] for head in heads] == ["DF501 too-big"] * 2
+    assert [head.split()[2:6] for head in heads] == [["GPU", "0", "(rank", f"{rank})"] for rank in (1, 0)]
 
 
 def test_stdin_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

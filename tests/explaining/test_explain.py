@@ -17,6 +17,7 @@ import pytest
 from dryfit.errors import UsageError
 from dryfit.explaining.explaining import explain
 from dryfit.explaining.explanation import LOG, RECORDING, SNAPSHOT, TEXT, Explanation
+from dryfit.explaining.told import explain_stdin
 from dryfit.places import as_seen_from_here
 from dryfit.recording.file import save
 from dryfit.recording.model import Events
@@ -108,13 +109,32 @@ def test_a_run_without_a_failure_is_judged_on_the_card_that_is_named() -> None:
     assert explained("retried").findings == ()
     assert explained("retried", gpu="a100-40gb").findings == ()
     step = explained("retried").next_step
-    assert step.startswith("Nothing failed. With expandable_segments:True, reserved memory would have been")
+    assert step.startswith(
+        "Nothing failed. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. With expandable_segments:True, reserved "
+        "memory would have been"
+    )
+    assert "OOM" not in step  # there was none
 
 
 def test_settings_can_be_asked_for() -> None:
     (card,) = explained("fragments", settings="max_split_size_mb:64").cards
     assert card.would_have is not None
     assert [outcome.settings for outcome in card.would_have.others] == ["max_split_size_mb:64"]
+
+
+def test_a_text_has_no_requests_to_play() -> None:
+    with pytest.raises(UsageError, match=r"^A text has no requests to play .*; leave settings out"):
+        explain(MESSAGE, settings="max_split_size_mb:64")
+    with pytest.raises(UsageError, match="leave gpu out"):
+        explain(MESSAGE, gpu="rtx-4090")
+
+
+def test_what_is_piped_has_to_be_text() -> None:
+    assert explain_stdin(MESSAGE.encode()).findings[0].code == "DF501"
+    with pytest.raises(UsageError, match=r"^What comes from stdin is no text; name a snapshot or recording as a file"):
+        explain_stdin(recorded("fragments").content)
+    with pytest.raises(UsageError, match="^Stdin holds no out-of-memory message"):
+        explain_stdin(b"")
 
 
 def test_without_retracing_the_block_map_still_tells() -> None:
@@ -161,7 +181,7 @@ def test_json_has_everything() -> None:
     ("content", "sentence"),
     [
         (b"", "is empty, and a recording of dryfit or a memory snapshot"),
-        (b"all is well\n", "holds no out-of-memory message"),
+        (b"all is well\n", "/given holds no out-of-memory message"),
         (pickle.dumps({"segments": 3}), "where a list is expected"),
         (pickle.dumps([1, 2]), "is no"),
         (pickle.dumps(os.system), "nothing of it was run"),

@@ -140,9 +140,15 @@ def test_settings_are_read_back_from_their_text_and_from_a_snapshot(settings: Al
     [
         (
             "max_split_size_mb:big",
-            "max_split_size_mb cannot be 'big'; write settings as PYTORCH_CUDA_ALLOC_CONF has them",
+            "max_split_size_mb cannot be 'big': PyTorch takes a whole number from 20 on; write settings as "
+            "PYTORCH_CUDA_ALLOC_CONF has them, such as",
         ),
-        ("expandable_segments:maybe", "expandable_segments cannot be 'maybe'"),
+        ("expandable_segments:maybe", "expandable_segments cannot be 'maybe': PyTorch takes True or False;"),
+        ("max_split_size_mb:10", "max_split_size_mb cannot be '10': PyTorch takes a whole number from 20 on;"),
+        ("max_split_size_mb:-5", "max_split_size_mb cannot be '-5': PyTorch takes a whole number from 20 on;"),
+        ("garbage_collection_threshold:3", "garbage_collection_threshold cannot be '3': PyTorch takes a number "),
+        ("roundup_power2_divisions:3", "roundup_power2_divisions cannot be '3': PyTorch takes a power of two,"),
+        ("roundup_power2_divisions:[256:1,>:6]", "roundup_power2_divisions cannot be '[256:1,>:6]'"),
         ("backend:cudaMallocAsync", "backend:cudaMallocAsync is no setting that dryfit can replay a recording under"),
         ("expandable segments", "'expandable segments' are no settings of PyTorch's allocator"),
     ],

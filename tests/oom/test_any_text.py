@@ -52,7 +52,7 @@ def mutated(draw: st.DrawFn) -> str:
 def _is_sound(message: OomMessage) -> None:
     assert message.count >= 1
     for name, size in message.numbers.items():
-        assert 0 <= size < 1 << 60, name
+        assert 0 <= size < 1 << 60 or message.backend == "host", name
     if message.unused_bytes is not None and message.allocated_bytes is not None:
         assert message.reserved_bytes == message.allocated_bytes + message.unused_bytes
     for given_settings in ({}, {"expandable_segments": "True"}):

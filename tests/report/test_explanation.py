@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
-from dryfit.explaining.explanation import RECORDING, ExplainedCard, Explanation, OnOtherSettings, Outcome
+from dryfit.explaining.explanation import NOT_ASKED, RECORDING, ExplainedCard, Explanation, OnOtherSettings, Outcome
 from dryfit.findings import Finding, Place
 from dryfit.report.explanation import print_explanation
 
@@ -50,7 +51,7 @@ def test_the_cause_and_the_next_step_come_first_and_settings_last() -> None:
     lines = printed(card(would_have)).splitlines()
     assert lines[:3] == [
         "DF502 fragmentation: There is room, in pieces.",
-        "    loss.backward()",
+        "    train.py:7: loss.backward()",
         "Next: Set expandable_segments:True.",
     ]
     at = lines.index(next(line for line in lines if line.startswith("other settings would have done")))
@@ -71,8 +72,25 @@ def test_what_would_not_have_helped_is_said() -> None:
     )  # fmt: skip
     text = printed(card(would_have))
     assert "1.00 GiB more" in text
-    assert "None of these settings would have helped.\nIt differs by 2.00 MiB.\n" in text
+    assert "None of these settings would have helped.\n" in text
 
 
-def test_why_it_was_not_played_is_said() -> None:
-    assert "\nNothing was recorded.\n" in printed(card(None, "Nothing was recorded."))
+def test_a_recording_without_a_failure_begins_with_the_next_step() -> None:
+    explanation = dataclasses.replace(card(None), findings=(), next_step="Nothing failed. Do this.")
+    explanation = dataclasses.replace(explanation, cards=(dataclasses.replace(explanation.cards[0], finding=None),))
+    lines = printed(explanation).splitlines()
+    assert lines[0] == "Nothing failed. Do this."
+    assert lines[2].startswith("PEAK")
+
+
+def test_cards_sold_under_one_name_are_named_once() -> None:
+    others = (outcome("expandable_segments:True", 18, True, fits_on=("RTX 3080", "RTX 4090", "RTX 3080")),)
+    would_have = OnOtherSettings(
+        torch="2.14.1", as_recorded=outcome("", 23, False), others=others, best=0, is_faithful=True
+    )
+    assert "RTX 3080, RTX 4090\n" in printed(card(would_have))
+
+
+def test_a_note_is_printed_once() -> None:
+    assert printed(card(None, "A note.")).count("A note.") == 1
+    assert "It was not asked for." not in printed(card(None, NOT_ASKED))

@@ -57,14 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> Explanation:
-    from dryfit.explaining.explaining import explain
-    from dryfit.explaining.told import LOG, explain_text
+    from dryfit.explaining.explaining import explain, refuse_for_text
+    from dryfit.explaining.told import explain_stdin
 
     if arguments.file == "-":
-        return explain_text(sys.stdin.buffer.read().decode(errors="replace"), "stdin", kind=LOG)
-    return explain(
-        arguments.file, retrace=not arguments.no_retrace, gpu=arguments.gpu, settings=arguments.settings or None
-    )
+        refuse_for_text(gpu=arguments.gpu, settings=arguments.settings)
+        return explain_stdin(sys.stdin.buffer.read())
+    return explain(arguments.file, retrace=not arguments.no_retrace, gpu=arguments.gpu, settings=arguments.settings)
 
 
 def _save(text: str, path: Path) -> None:

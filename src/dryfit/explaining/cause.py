@@ -7,6 +7,7 @@ from dryfit.cards import Card
 from dryfit.explaining.explanation import OnOtherSettings, Outcome
 from dryfit.findings import Evidence, Finding, Place
 from dryfit.places import as_seen_from_here
+from dryfit.recording.model import OPTIMIZER_STEP
 from dryfit.rehearse.allocator_settings import VARIABLE, AllocatorSettings
 from dryfit.rehearse.requests import segment_bytes
 from dryfit.units import format_bytes
@@ -78,7 +79,7 @@ def cause_of_failure(
         numbers["short_bytes"] = max(short_bytes, 0)
         short = f": even in one piece {format_bytes(short_bytes)} too little" if short_bytes > 0 else ""
         claim = f"{asked}. {held} on the card{short}. {_owners(footprint)}"
-        advice = _use(remedy) if remedy else _smaller(footprint, short_bytes)
+        advice = _use(remedy) if remedy else _smaller(footprint, short_bytes, failed)
     return _finding(code, claim, advice, place, failed.requested_bytes, numbers)
 
 
@@ -109,7 +110,7 @@ def next_step_without_failure(would_have: OnOtherSettings | None, footprint: Foo
     """What a person could do about a recording in which nothing failed."""
     if would_have is not None and would_have.best is not None:
         best = would_have.others[would_have.best]
-        return f"Nothing failed. {best.sentence} Set {VARIABLE}={best.settings} to have that."
+        return f"Nothing failed. {_use(best)}"
     if footprint.peak.grows_with_batch_bytes > footprint.peak.fixed_bytes:
         return (
             f"Nothing failed. {format_bytes(footprint.peak.grows_with_batch_bytes)} of the peak grow with the batch: "
@@ -142,18 +143,31 @@ def _for_fragments(settings: AllocatorSettings, would_have: OnOtherSettings | No
     return f"Set {VARIABLE}=expandable_segments:True, which lets such pieces move."
 
 
-def _smaller(footprint: Footprint, short_bytes: int) -> str:
+def _smaller(footprint: Footprint, short_bytes: int, failed: FailedRequest | None = None) -> str:
     grows, fixed = footprint.peak.grows_with_batch_bytes, footprint.peak.fixed_bytes
     if grows >= max(short_bytes, fixed):
         return (
             f"Make the batch smaller: {format_bytes(grows)} of what is allocated at the peak grow with it. "
             "`dryfit fit` finds the largest that fits, and `dryfit plan` what else would make room."
         )
-    largest = footprint.peak.owners[0] if footprint.peak.owners else None
-    whose = f", most of it {_named(largest)}" if largest else ""
+    if failed is not None and _is_first_of_optimizer(failed, footprint):
+        return (
+            "This is the optimizer's first step, in which it makes its state, and all later ones need that too: a "
+            f"smaller batch saves at most {format_bytes(grows)}. `dryfit plan` says which changes make room, such as "
+            "an optimizer with less state."
+        )
     return (
-        f"A smaller batch saves at most {format_bytes(grows)}; {format_bytes(fixed)} are there whatever the batch"
-        f"{whose}. `dryfit plan` says which changes make room."
+        f"A smaller batch saves at most {format_bytes(grows)}; {format_bytes(fixed)} are there whatever the batch. "
+        "`dryfit plan` says which changes make room."
+    )
+
+
+def _is_first_of_optimizer(failed: FailedRequest, footprint: Footprint) -> bool:
+    if failed.phase != OPTIMIZER_STEP:
+        return False
+    return all(
+        step.step >= failed.step or all(phase.phase != OPTIMIZER_STEP for phase in step.phases)
+        for step in footprint.steps
     )
 
 

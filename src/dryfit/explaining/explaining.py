@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dryfit.cards import Card, find_card
+from dryfit.cards import find_card
 from dryfit.errors import UsageError
 from dryfit.explaining.explanation import Explanation
 from dryfit.explaining.recorded import explain_recording
-from dryfit.explaining.told import LOG, TEXT, explain_text, reads_as_text
+from dryfit.explaining.told import GIVEN, LOG, TEXT, explain_text, reads_as_text
 from dryfit.recording.model import Recording
 from dryfit.recording.opening import open_recording
 
@@ -35,25 +35,34 @@ def explain(
     `gpu` names the card that a recording was made on, or is to fit on.
 
     Raises:
-        UsageError: there is no such file, it is none of these, nothing in the text is about memory, or there is no such
-            card or setting.
+        UsageError: there is no such file, it is none of these, nothing in the text is about memory, there is no such
+            card or setting, or one is given with a text.
     """
     card = find_card(gpu) if gpu is not None else None
     if isinstance(source, Recording):
-        return _recorded(source, "the recording", retrace=retrace, card=card, settings=settings)
+        return explain_recording(source, "the recording", retrace=retrace, card=card, settings=settings)
     path = _file(source)
+    text = str(source) if path is None else reads_as_text(path)
+    if path is not None and text is None:
+        return explain_recording(open_recording(path), str(path), retrace=retrace, card=card, settings=settings)
+    refuse_for_text(gpu=gpu, settings=settings)
     if path is None:
-        return explain_text(str(source), "the text", kind=TEXT)
-    text = reads_as_text(path)
-    if text is not None:
-        return explain_text(text, str(path), kind=LOG)
-    return _recorded(open_recording(path), str(path), retrace=retrace, card=card, settings=settings)
+        return explain_text(str(source), GIVEN, kind=TEXT)
+    return explain_text(text or "", str(path), kind=LOG)
 
 
-def _recorded(
-    recording: Recording, name: str, *, retrace: bool, card: Card | None, settings: str | Iterable[str] | None
-) -> Explanation:
-    return explain_recording(recording, name, retrace=retrace, card=card, settings=settings)
+def refuse_for_text(*, gpu: str | None, settings: object) -> None:
+    """Refuse what can be asked of a recording only.
+
+    Raises:
+        UsageError: a card or settings were named.
+    """
+    for given, name in ((gpu, "gpu"), (settings, "settings")):
+        if given is not None:
+            raise UsageError(
+                f"A text has no requests to play on another card or under other settings; leave {name} out, or give "
+                "a snapshot or a recording."
+            )
 
 
 def _file(source: str | Path) -> Path | None:

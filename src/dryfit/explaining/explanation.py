@@ -17,6 +17,10 @@ TEXT, LOG, SNAPSHOT, RECORDING = "text", "log", "snapshot", "recording"
 """What was explained: text that was given, a file of it, PyTorch's record of a real card, or dryfit's own."""
 
 
+NOT_ASKED = "It was not asked for."
+"""`ExplainedCard.why_not_retraced` where a person wanted no other settings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedMessage:
     """One out-of-memory message of a text, and what it says about the cause."""

@@ -16,7 +16,7 @@ from dryfit.units import MIB, format_bytes
 # With a fraction PyTorch forbids itself the rest of the card, which here is all its own.
 _NEARLY_ALL = 0.999
 # A change smaller than this is no reason to change anything.
-_LEAST_SHARE = 0.02
+_LEAST_SHARE = 0.05
 
 
 def on_other_settings(
@@ -136,7 +136,7 @@ def _sentence(outcome: Outcome, base: Outcome, card_name: str) -> str:
     said = f"With {settings}, reserved memory would have been {reserved} instead of {instead}"
     if abs(outcome.saved_bytes) < MIB:
         said = f"With {settings}, reserved memory would have been the same {instead}"
-    if outcome.served is None:
+    if outcome.served is None or (outcome.served and base.served):
         return f"{said}."
     if outcome.served and outcome.memory_bytes is not None and outcome.peak_reserved_bytes > outcome.memory_bytes:
         return (

@@ -11,15 +11,17 @@ from dryfit.cards import Card
 from dryfit.errors import DryfitError
 from dryfit.explaining.cause import cause_of_failure, cause_on_card, next_step_without_failure
 from dryfit.explaining.explanation import (
+    NOT_ASKED,
     RECORDING,
     SNAPSHOT,
     ExplainedCard,
     Explanation,
     OnOtherSettings,
 )
+from dryfit.explaining.gathered import what_gathered
 from dryfit.explaining.other_settings import on_other_settings
 from dryfit.explaining.worth_trying import as_asked
-from dryfit.findings import Place
+from dryfit.findings import Finding, Place
 from dryfit.recording.model import ALLOC, OOM, Recording
 from dryfit.rehearse.allocator_settings import AllocatorSettings, parse_settings, recorded_settings
 from dryfit.rehearse.requests import requests_of
@@ -87,8 +89,10 @@ def _explained(
             )
         except DryfitError as error:
             why_not = str(error)
-    finding = None
-    if failed is not None:
+    finding: Finding | None = None
+    if (gathered := what_gathered(analysis, failed, place)) is not None:
+        finding = gathered
+    elif failed is not None:
         finding = cause_of_failure(failed, footprint, place, recorded, would_have, card)
     elif card is not None and would_have is not None:
         finding = cause_on_card(footprint, card, would_have)
@@ -126,7 +130,7 @@ def _would_have(
 def _why_not(analysis: Analysis, *, retrace: bool) -> str:
     """Why other settings are not tried; "" if they are."""
     if not retrace:
-        return "It was not asked for."
+        return NOT_ASKED
     if ALLOC not in analysis.trace.events.kind:
         return (
             "The snapshot has the state of a moment and no events, so nothing can be played under other settings: "
@@ -147,7 +151,7 @@ def _place_of(analysis: Analysis, failed: FailedRequest) -> Place | None:
 
 
 def _notes(card: ExplainedCard) -> Iterable[str]:
-    if card.why_not_retraced and card.why_not_retraced != "It was not asked for.":
+    if card.why_not_retraced not in ("", NOT_ASKED):
         yield card.why_not_retraced
     found = card.would_have
     if found is None:

@@ -11,7 +11,10 @@ from dryfit.oom import read_messages, root_message, settings_in, verdict
 from dryfit.places import as_seen_from_here
 from dryfit.units import MIB, format_bytes
 
-__all__ = ["LOG", "TEXT", "explain_text", "reads_as_text"]
+__all__ = ["GIVEN", "LOG", "STDIN", "TEXT", "explain_stdin", "explain_text", "reads_as_text"]
+
+STDIN, GIVEN = "stdin", "the text"
+"""The names of text that is no file's."""
 
 _HEAD_BYTES = 4096
 _MOST_BYTES = 256 * MIB
@@ -29,7 +32,7 @@ def explain_text(text: str, name: str, *, kind: str) -> Explanation:
     messages = read_messages(text)
     if not messages:
         raise UsageError(
-            f"{name[:1].upper()}{name[1:]} holds no out-of-memory message, of PyTorch or of the libraries under it: "
+            f"{_at_the_start(name)} holds no out-of-memory message, of PyTorch or of the libraries under it: "
             "give the whole error, or the log around it."
         )
     settings = settings_in(text)
@@ -40,6 +43,21 @@ def explain_text(text: str, name: str, *, kind: str) -> Explanation:
     )
     findings = tuple(each.finding for each in explained)
     return Explanation(kind=kind, name=name, findings=findings, messages=explained, next_step=findings[0].advice)
+
+
+def explain_stdin(content: bytes) -> Explanation:
+    """Explain what was piped: a log, or the text of an error.
+
+    Raises:
+        UsageError: it is no text, or nothing in it is about memory that ran out.
+    """
+    if _is_binary(content[:_HEAD_BYTES]):
+        raise UsageError("What comes from stdin is no text; name a snapshot or recording as a file.")
+    return explain_text(content.decode(errors="replace"), STDIN, kind=LOG)
+
+
+def _at_the_start(name: str) -> str:
+    return name.capitalize() if name in (STDIN, GIVEN) else name
 
 
 def reads_as_text(path: Path) -> str | None:
@@ -53,7 +71,7 @@ def reads_as_text(path: Path) -> str | None:
             return None
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-            if not head or _BINARY.match(head) or _PAGE.match(head) or b"\0" in head:
+            if not head or _is_binary(head) or _PAGE.match(head):
                 return None
             content = head + file.read(_MOST_BYTES)
     except OSError:
@@ -64,3 +82,7 @@ def reads_as_text(path: Path) -> str | None:
             "around the error."
         )
     return content.decode(errors="replace")
+
+
+def _is_binary(head: bytes) -> bool:
+    return _BINARY.match(head) is not None or b"\0" in head

@@ -4,6 +4,7 @@
     lines.py            a log taken apart: colours, prefixes, ranks
     reading.py          the messages of a text: tuple[OomMessage, ...]
     device_numbers.py   the numbers of an allocator's message
+    traceback.py        the line of the program that failed
     amounts.py          one size, as messages print it
     message.py          what came out: an OomMessage
     settings.py         allocator settings, as given and as a text names them

@@ -46,6 +46,7 @@ def verdict(
         code=conclusion.code,
         claim=conclusion.claim,
         advice=conclusion.advice,
+        place=message.place,
         evidence=Evidence(
             memory=HOST if message.backend == "host" else DEVICE,
             size_bytes=message.requested_bytes,

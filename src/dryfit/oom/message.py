@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from dryfit.findings import Place
+
 Certainty = Literal["certain", "likely", "not"]
 
 _COUNTS = (
@@ -48,6 +50,7 @@ class OomMessage:
         allowed_bytes: a limit that was set: a memory fraction, or MPS's high watermark.
         other_bytes: MPS's "other allocations": Metal memory of this process outside of PyTorch's buffers.
         advice_given: the settings that the message itself advises. It advises them whether or not they are set.
+        place: the line of the program that failed, where a traceback ends in the message.
         count: how often the text has it.
     """
 
@@ -69,6 +72,7 @@ class OomMessage:
     other_bytes: int | None = None
     advice_given: tuple[str, ...] = ()
     text: str = ""
+    place: Place | None = None
     count: int = 1
 
     @property
@@ -84,5 +88,5 @@ class OomMessage:
         return all(
             getattr(self, each.name) == getattr(other, each.name)
             for each in fields(self)
-            if each.name not in ("rank", "text", "count", "advice_given")
+            if each.name not in ("rank", "text", "place", "count", "advice_given")
         )

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from dryfit.oom.amounts import bytes_of
+from dryfit.oom.amounts import NO_SUCH_SIZE_BYTES, bytes_of
 from dryfit.oom.device_numbers import numbers_of
 from dryfit.oom.forms import DEVICES, Form, any_form, form_at
 from dryfit.oom.lines import streams_of
 from dryfit.oom.message import OomMessage
+from dryfit.oom.traceback import line_that_failed
 
 # A message with its tail is 1,000 characters, and 50 more for each further process on the device.
 _LONGEST = 6_000
@@ -73,7 +74,8 @@ def _messages_of(text: str) -> list[OomMessage]:
             starts = list(accumulate(len(line) + 1 for line in stream.lines))
             for start, message in _read(whole, found):
                 line = stream.line_numbers[bisect_right(starts, start)]
-                messages.append((line, replace(message, rank=stream.rank)))
+                place = line_that_failed(whole, start)
+                messages.append((line, replace(message, rank=stream.rank, place=place)))
     return [message for _, message in sorted(messages, key=lambda found: found[0])]
 
 
@@ -106,6 +108,8 @@ def _message(found: _Found, text: str) -> OomMessage:
     backend = form.backend or (named[0].lower() if named else "cuda")
     beginning = text[: found.end - found.start]
     requested = bytes_of(" ".join(text[:_SIZE_WITHIN].split())) if _HAS_SIZE.search(beginning) else None
+    if backend != "host" and requested is not None and requested >= NO_SUCH_SIZE_BYTES:
+        requested = None
     rest = text[len(beginning) : _LONGEST_LINE].split("\n", 1)[0]
     return OomMessage(
         format=form.name,
@@ -131,7 +135,8 @@ def _counted(messages: list[OomMessage]) -> tuple[OomMessage, ...]:
         for at, other in enumerate(alike):
             if message.same_as(other):
                 rank = other.rank if other.rank is not None else message.rank
-                alike[at] = replace(other, rank=rank, count=other.count + 1)
+                place = other.place or message.place
+                alike[at] = replace(other, rank=rank, place=place, count=other.count + 1)
                 break
         else:
             alike.append(message)

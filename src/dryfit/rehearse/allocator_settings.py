@@ -14,6 +14,14 @@ from dryfit.units import MIB
 VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 # The sizes that `roundup_power2_divisions` is set by, in MiB (`kRoundUpPowerOfTwoIntervals` in AllocatorConfig.h).
 _POWERS = tuple(1 << place for place in range(16))
+# What torch takes, by its own parser (`AllocatorConfig.cpp`).
+_LEAST_SPLIT_MB = 20
+_TAKEN = {
+    "expandable_segments": "True or False",
+    "max_split_size_mb": f"a whole number from {_LEAST_SPLIT_MB} on",
+    "garbage_collection_threshold": "a number between 0 and 1",
+    "roundup_power2_divisions": "a power of two, or a list of them by size, such as [256:1,512:2,>:4]",
+}
 # Keys that change no block of the card's memory, or only how fast one is had.
 _WITHOUT_EFFECT = (
     "release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "pinned_num_register_threads",
@@ -114,8 +122,12 @@ def parse_settings(text: str) -> AllocatorSettings:
                 expandable = {"true": True, "false": False}[value.lower()]
             elif key == "max_split_size_mb":
                 split = int(value) * MIB
+                if not _LEAST_SPLIT_MB * MIB <= split < NO_LIMIT:
+                    raise ValueError
             elif key == "garbage_collection_threshold":
                 threshold = float(value)
+                if not 0 < threshold < 1:
+                    raise ValueError
             elif key == "roundup_power2_divisions":
                 divisions = _parsed_divisions(value)
             elif key == "backend" and value == "native":
@@ -127,8 +139,8 @@ def parse_settings(text: str) -> AllocatorSettings:
                 )
         except (ValueError, KeyError):
             raise UsageError(
-                f"{key} cannot be {value!r}; write settings as PYTORCH_CUDA_ALLOC_CONF has them, such as "
-                "expandable_segments:True,max_split_size_mb:128."
+                f"{key} cannot be {value!r}: PyTorch takes {_TAKEN[key]}; write settings as {VARIABLE} has them, such "
+                "as expandable_segments:True,max_split_size_mb:128."
             ) from None
     if text.strip() and ":" not in text:
         raise UsageError(
@@ -143,19 +155,27 @@ def parse_settings(text: str) -> AllocatorSettings:
     )
 
 
+def _parts(text: str) -> int:
+    """Into how many parts a power of two is divided: itself a power of two, or 0 for no rounding."""
+    number = int(text)
+    if number < 0 or number & (number - 1):
+        raise ValueError
+    return number
+
+
 def _parsed_divisions(value: str) -> tuple[int, ...]:
     """One number for all sizes, or a list: the first entry counts for all sizes below it too, ">" for all above."""
     if not value.startswith("["):
-        return (int(value),) * len(_POWERS)
+        return (_parts(value),) * len(_POWERS)
     divisions = [0] * len(_POWERS)
     is_first, last = True, 0
     for entry in value.strip("[]").split(","):
         power, _, parts = (part.strip() for part in entry.partition(":"))
         if power == ">":
-            divisions[last + 1 :] = [int(parts)] * (len(_POWERS) - last - 1)
+            divisions[last + 1 :] = [_parts(parts)] * (len(_POWERS) - last - 1)
             continue
         last = min(max(int(power).bit_length() - 1, 0), len(_POWERS) - 1)
-        divisions[0 if is_first else last : last + 1] = [int(parts)] * (last + 1 if is_first else 1)
+        divisions[0 if is_first else last : last + 1] = [_parts(parts)] * (last + 1 if is_first else 1)
         is_first = False
     return tuple(divisions)
 

@@ -8,7 +8,7 @@ from dryfit.explaining.explanation import ExplainedCard, ExplainedMessage, Expla
 from dryfit.findings import Finding, rule_of
 from dryfit.report.findings import learn_more
 from dryfit.report.footprint import out_of_memory_line, peak_line, print_owners
-from dryfit.report.source_lines import source_of
+from dryfit.report.source_lines import place_of, source_of
 from dryfit.report.terminal import open_console, sentence, table
 from dryfit.units import format_bytes
 
@@ -41,6 +41,9 @@ def print_explanation(explanation: Explanation, file: TextIO | None = None) -> N
         if number:
             console.print()
         _message(console, message)
+    if explanation.cards and not explanation.findings:
+        sentence(console, explanation.next_step, style="bold")
+        console.print()
     for number, card in enumerate(explanation.cards):
         if number:
             console.print()
@@ -56,7 +59,8 @@ def print_explanation(explanation: Explanation, file: TextIO | None = None) -> N
 
 def _message(console: Console, explained: ExplainedMessage) -> None:
     message = explained.message
-    who = [f"rank {message.rank}"] if message.rank is not None else []
+    rank = f"rank {message.rank}" if message.rank is not None else ""
+    who = [rank] if rank and f"({rank})" not in explained.finding.claim else []
     who += [f"told {message.count} times"] if message.count > 1 else []
     _verdict(console, explained.finding, ", ".join(who))
     rows = [(_WORDS[name], format_bytes(size)) for name, size in message.numbers.items()]
@@ -85,9 +89,6 @@ def _card(console: Console, card: ExplainedCard, *, is_one_of_several: bool) -> 
     print_owners(console, card.footprint)
     if card.would_have is not None:
         _settings(console, card.would_have)
-    if card.why_not_retraced:
-        console.print()
-        sentence(console, card.why_not_retraced)
 
 
 def _settings(console: Console, would_have: OnOtherSettings) -> None:
@@ -109,8 +110,6 @@ def _settings(console: Console, would_have: OnOtherSettings) -> None:
         sentence(console, would_have.others[would_have.best].sentence, style="bold")
     elif would_have.others:
         sentence(console, "None of these settings would have helped.")
-    if would_have.doubt:
-        sentence(console, would_have.doubt)
 
 
 def _saved(outcome: Outcome) -> str:
@@ -120,8 +119,9 @@ def _saved(outcome: Outcome) -> str:
 
 
 def _cards(outcome: Outcome) -> str:
-    named = [name.removeprefix("NVIDIA ").removeprefix("GeForce ") for name in outcome.fits_on[:_MOST_CARDS_NAMED]]
-    more = len(outcome.fits_on) - len(named)
+    names = dict.fromkeys(outcome.fits_on)  # some are sold with more memory under the same name
+    named = [name.removeprefix("NVIDIA ").removeprefix("GeForce ") for name in list(names)[:_MOST_CARDS_NAMED]]
+    more = len(names) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
@@ -129,6 +129,10 @@ def _verdict(console: Console, finding: Finding, who: str) -> None:
     rule = rule_of(finding.code)
     title = f"{finding.code} {rule.name}" if rule else finding.code
     sentence(console, f"{title}{f' ({who})' if who else ''}: {finding.claim}", style="bold red")
-    if finding.place is not None and (source := finding.place.text or source_of(finding.place.file, finding.place.line)):
-        sentence(console, f"    {source.strip()}")
+    if finding.place is not None:
+        named = place_of(finding.place.file, finding.place.line)
+        source = (finding.place.text or source_of(finding.place.file, finding.place.line)).strip()
+        parts = ["" if named in finding.claim else named, source]
+        if line := ": ".join(filter(None, parts)):
+            sentence(console, f"    {line}")
     sentence(console, f"Next: {finding.advice}", style="bold")
