@@ -18,6 +18,9 @@
     for finding in dryfit.lint(["train.py"]).findings:      # known mistakes, from the source alone
         print(finding.place.line, finding.claim, finding.advice)
 
+    with dryfit.watch(model, optimizer) as watching:          # a real run: its peaks, and what keeps its memory, by name
+        train()
+
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
 Importing this module loads nothing heavy; each name is loaded when it is first used.
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from dryfit.search.found import Fit
     from dryfit.search.plan import plan
     from dryfit.search.planned import Plan
+    from dryfit.watching.watch import watch
 
 __all__ = [
     "Card",
@@ -68,6 +72,7 @@ __all__ = [
     "plan",
     "run",
     "virtual",
+    "watch",
 ]
 
 _HOMES = {
@@ -91,6 +96,7 @@ _HOMES = {
     "plan": "dryfit.search.plan:plan",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
+    "watch": "dryfit.watching.watch:watch",
 }
 
 
