@@ -6,7 +6,9 @@ of it. `python -m tests.explaining.goldens` writes the file of the installed tor
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +41,8 @@ _HEADER = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
+    recorded_by: str
+    """The torch that recorded it; "" where that is not known."""
     starts_empty: bool
     recorded: tuple[int, int]
     retraced: tuple[int, int]
@@ -51,14 +55,23 @@ def expected(version: str) -> dict[str, Figures]:
         return {}
     return {
         name: Figures(
-            starts_empty=row["starts_empty"], recorded=tuple(row["recorded"]), retraced=tuple(row["retraced"])
+            recorded_by=row["recorded_by"],
+            starts_empty=row["starts_empty"],
+            recorded=tuple(row["recorded"]),
+            retraced=tuple(row["retraced"]),
         )
         for name, row in tomllib.loads(path.read_text()).items()
     }
 
 
 def versions() -> list[str]:
-    return sorted(path.stem.removeprefix("torch-") for path in (HERE / "expected").glob("torch-*.toml"))
+    found = (path.stem.removeprefix("torch-") for path in (HERE / "expected").glob("torch-*.toml"))
+    return sorted(found, key=numbers_of)
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """What versions are sorted by."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def snapshot_names() -> list[str]:
@@ -74,6 +87,7 @@ def measured(name: str, process: AllocatorProcess) -> Iterator[tuple[str, Figure
     """The figures of each card of a snapshot."""
     recording = opened(name)
     settings = recording.about.get("allocator_settings")
+    recorded_by = _torch_of(name)
     for trace in recording.devices:
         replayed = replay(trace, settings)
         retrace = Retraces(trace, recorded_settings(settings), process)
@@ -81,6 +95,7 @@ def measured(name: str, process: AllocatorProcess) -> Iterator[tuple[str, Figure
         yield (
             f"{name}/{trace.device}",
             Figures(
+                recorded_by=recorded_by,
                 starts_empty=trace.starts_empty,
                 recorded=(
                     max([replayed.before_allocated_bytes, *replayed.allocated_bytes]),
@@ -91,12 +106,23 @@ def measured(name: str, process: AllocatorProcess) -> Iterator[tuple[str, Figure
         )
 
 
+def _torch_of(name: str) -> str:
+    with (SNAPSHOTS / "index.csv").open(newline="") as file:
+        rows = (row["torch"] for row in csv.DictReader(file) if row["file"].startswith(f"{name}."))
+        found = re.match(r"[\d./]+", next(rows, ""))
+    return found[0] if found else ""
+
+
 def main() -> None:
     lines = [_HEADER.format(version=TORCH)]
     with allocator_process() as process:
         for name in snapshot_names():
             for card, figures in measured(name, process):
-                lines += [f'["{card}"]', f"starts_empty = {str(figures.starts_empty).lower()}"]
+                lines += [
+                    f'["{card}"]',
+                    f'recorded_by = "{figures.recorded_by}"',
+                    f"starts_empty = {str(figures.starts_empty).lower()}",
+                ]
                 lines += [f"{key} = {_row(getattr(figures, key))}" for key in ("recorded", "retraced")]
                 lines.append("")
     path = HERE / "expected" / f"torch-{TORCH}.toml"

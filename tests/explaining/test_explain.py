@@ -133,7 +133,7 @@ def test_what_is_piped_has_to_be_text() -> None:
     assert explain_stdin(MESSAGE.encode()).findings[0].code == "DF501"
     with pytest.raises(UsageError, match=r"^What comes from stdin is no text; name a snapshot or recording as a file"):
         explain_stdin(recorded("fragments").content)
-    with pytest.raises(UsageError, match="^Stdin holds no out-of-memory message"):
+    with pytest.raises(UsageError, match=r"^Stdin holds no out-of-memory message"):
         explain_stdin(b"")
 
 

@@ -41,14 +41,21 @@ def growth(bytes_per_step: int, last_step: int = 10) -> Growth:
 
 def failed(requested_bytes: int, **more: Any) -> FailedRequest:
     values: dict[str, Any] = {
-        "event": 0, "step": 11, "phase": model.BACKWARD, "requested_bytes": requested_bytes, "free_bytes": 0,
+        "event": 11, "step": 11, "phase": model.BACKWARD, "requested_bytes": requested_bytes, "free_bytes": 0,
         "allocated_bytes": GIB, "reserved_bytes": GIB, "holes_bytes": 0, "largest_hole_bytes": 0, "sentence": "",
     }  # fmt: skip
     return FailedRequest(**(values | more))
 
 
-def with_growth(found: Growth) -> Any:
-    analysis = analyse(recording((model.SEGMENT_ALLOC, 0, GIB), (model.ALLOC, 0, GIB)))
+def with_growth(found: Growth, *, stays: bool = True) -> Any:
+    """Each step makes as much as the growth says, and keeps it or not; the last one's is there in any case."""
+    events, marks = [(model.SEGMENT_ALLOC, 0, GIB)], []
+    for step in range(found.first_step, found.last_step + 1):
+        marks.append(Mark(event=len(events), step=step, phase=model.FORWARD))
+        events.append((model.ALLOC, step * 50 * MIB, found.bytes_per_step))
+        if not stays and step < found.last_step:
+            events += [(kind, step * 50 * MIB, found.bytes_per_step) for kind in (model.FREE_REQUESTED, 3)]
+    analysis = analyse(recording(*events, marks=tuple(marks)))
     return dataclasses.replace(analysis, footprint=dataclasses.replace(analysis.footprint, growth=found))
 
 
@@ -57,7 +64,7 @@ def test_growth_is_the_cause_and_names_the_line_that_makes_what_stays() -> None:
     assert finding is not None
     assert finding.code == "DF114"
     assert finding.claim == (
-        "Each step leaves 50.00 MiB more on the card than the one before, from step 1 to step 10: 500.00 MiB by now, "
+        "Each step leaves 50.00 MiB more on the card than the one before, from step 1 to step 10: 450.00 MiB by now, "
         "made at /home/me/train.py:8. The request of 400.00 MiB that failed in step 11 would have been served without "
         "them."
     )
@@ -71,6 +78,10 @@ def test_what_grew_too_little_for_the_request_is_not_said_to_have_been_enough() 
     finding = what_gathered(with_growth(growth(50 * MIB)), failed(600 * MIB), None)
     assert finding is not None
     assert finding.claim.endswith("The request of 600.00 MiB that failed in step 11 met a card that they had filled.")
+
+
+def test_batches_that_become_longer_are_no_growth() -> None:
+    assert what_gathered(with_growth(growth(50 * MIB), stays=False), failed(400 * MIB), None) is None
 
 
 def test_a_growth_that_fills_no_card_is_no_cause() -> None:

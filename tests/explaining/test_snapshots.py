@@ -6,7 +6,7 @@ import pytest
 
 from dryfit.rehearse.retrace import AllocatorProcess
 
-from . import goldens
+from . import goldens, table
 from .goldens import SNAPSHOTS, TORCH
 
 NAMES = goldens.snapshot_names()
@@ -22,6 +22,11 @@ def test_committed_figures_reserve_what_was_recorded(version: str) -> None:
 
 def test_the_versions_that_recordings_came_from_are_among_those_measured() -> None:
     assert {"2.6.0", "2.14.1"} <= set(goldens.versions())
+
+
+def test_the_docs_have_the_committed_figures() -> None:
+    page = table.PAGE.read_text(encoding="utf-8")
+    assert page == table.with_table(page), "`python -m tests.explaining.table` writes the table"
 
 
 @pytest.mark.truth

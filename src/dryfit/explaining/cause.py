@@ -181,7 +181,7 @@ def _held_by_others(failed: FailedRequest, card: Card | None) -> int:
 
 def _asked(failed: FailedRequest, place: Place | None) -> str:
     where = f" at {as_seen_from_here(place.file)}:{place.line}" if place else ""
-    when = f" in step {failed.step}, {failed.phase}," if failed.phase else ""
+    when = f" in step {failed.step}, {failed.phase}," if failed.phase and failed.step else ""
     return f"The request that failed{when} needs {format_bytes(failed.requested_bytes)}{where}"
 
 

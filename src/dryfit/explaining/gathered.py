@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 from dryfit.analyse.analysis import Analysis
 from dryfit.analyse.footprint import FailedRequest, Footprint, Growth
 from dryfit.findings import Evidence, Finding, Place
@@ -22,9 +25,33 @@ def what_gathered(analysis: Analysis, failed: FailedRequest | None, failed_at: P
     It comes before every other cause: with what has gathered still there, any other remedy only puts the failure off.
     """
     growth = analysis.footprint.growth
-    if growth is not None and _matters(growth, analysis.footprint, failed):
-        return _growth(growth, failed)
+    if growth is not None:
+        left = _left_by_step(analysis, growth, len(analysis.trace.events) if failed is None else failed.event)
+        if _is_left_behind(growth, left) and _matters(growth, analysis.footprint, failed):
+            return _growth(growth, failed)
     return _results_of_an_evaluation(analysis, failed, failed_at) if failed is not None else None
+
+
+def _left_by_step(analysis: Analysis, growth: Growth, event: int) -> list[int]:
+    """The bytes that each step of the growth, but for the first, has made and that are still there at an event."""
+    marks = analysis.trace.marks
+    begins = [mark.event for mark in marks]
+    left = dict.fromkeys(range(growth.first_step + 1, growth.last_step + 1), 0)
+    lifetimes = analysis.replay.lifetimes
+    for begin, end, size in zip(lifetimes.begin, lifetimes.end, lifetimes.block_bytes, strict=True):
+        place = bisect_right(begins, begin) - 1
+        if begin < event <= end and place >= 0 and marks[place].step in left:
+            left[marks[place].step] += size
+    return list(left.values())
+
+
+def _is_left_behind(growth: Growth, left: Sequence[int]) -> bool:
+    """Whether each step left something for good: where batches become longer, only the last one's tensors are there."""
+    return all(2 * size_bytes >= growth.bytes_per_step for size_bytes in left[:-1])
+
+
+def _gathered_bytes(growth: Growth) -> int:
+    return growth.bytes_per_step * (growth.last_step - growth.first_step)
 
 
 def _matters(growth: Growth, footprint: Footprint, failed: FailedRequest | None) -> bool:
@@ -33,20 +60,16 @@ def _matters(growth: Growth, footprint: Footprint, failed: FailedRequest | None)
     return failed is None or _LEAST_SHARE * _gathered_bytes(growth) >= footprint.peak_reserved_bytes
 
 
-def _gathered_bytes(growth: Growth) -> int:
-    return growth.bytes_per_step * (growth.last_step - growth.first_step + 1)
-
-
 def _growth(growth: Growth, failed: FailedRequest | None) -> Finding:
+    gathered_bytes = _gathered_bytes(growth)
     line = growth.lines[0] if growth.lines and growth.lines[0].file else None
-    gathered = _gathered_bytes(growth)
     made = f", made at {as_seen_from_here(line.file)}:{line.line}" if line else ""
     claim = (
         f"Each step leaves {format_bytes(growth.bytes_per_step)} more on the card than the one before, from step "
-        f"{growth.first_step} to step {growth.last_step}: {format_bytes(gathered)} by now{made}."
+        f"{growth.first_step} to step {growth.last_step}: {format_bytes(gathered_bytes)} by now{made}."
     )
     if failed is not None:
-        enough = gathered + failed.free_bytes >= failed.requested_bytes
+        enough = gathered_bytes + failed.free_bytes >= failed.requested_bytes
         would = "would have been served without them" if enough else "met a card that they had filled"
         claim += f" The request of {format_bytes(failed.requested_bytes)} that failed in step {failed.step} {would}."
     return Finding(
@@ -58,7 +81,7 @@ def _growth(growth: Growth, failed: FailedRequest | None) -> Finding:
         ),
         place=Place(file=line.file, line=line.line, function=line.function) if line else None,
         evidence=Evidence(
-            size_bytes=gathered,
+            size_bytes=gathered_bytes,
             bytes_per_step=growth.bytes_per_step,
             first_step=growth.first_step,
             last_step=growth.last_step,

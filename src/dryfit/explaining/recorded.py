@@ -26,6 +26,7 @@ from dryfit.recording.model import ALLOC, OOM, Recording
 from dryfit.rehearse.allocator_settings import AllocatorSettings, parse_settings, recorded_settings
 from dryfit.rehearse.requests import requests_of
 from dryfit.rehearse.retrace import retraces
+from dryfit.units import format_bytes
 
 _PACKED = (
     "What was held when the recording began is, under other settings, placed side by side: what lay between it is not "
@@ -158,6 +159,12 @@ def _notes(card: ExplainedCard) -> Iterable[str]:
         return
     if found.doubt:
         yield found.doubt
+    base = found.as_recorded
+    if base.memory_bytes is not None and base.peak_reserved_bytes > base.memory_bytes:
+        yield (
+            "The peaks under other settings are those with as much memory as it takes; on that card PyTorch could have "
+            f"{format_bytes(base.memory_bytes)}."
+        )
     if not all(outcome.is_exact for outcome in found.others):
         yield _PACKED
     if card.failed is not None and any(outcome.served for outcome in found.others):
