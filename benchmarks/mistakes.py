@@ -1,7 +1,7 @@
 """What the two classic mistakes cost, step by step: `python benchmarks/mistakes.py [DF101] [DF201]`.
 
-Prints the curves of docs/watch.md, each with the mistake and without. DF201 is rehearsed on a virtual H100. DF101 costs the
-host's memory, so its loop is really run, on this machine's processor.
+Prints the curves of docs/watch.md, each with the mistake and without. DF201 is rehearsed on a virtual H100. DF101 costs
+memory of the host, so its loop is really run, on the processor of this machine.
 """
 
 from __future__ import annotations
