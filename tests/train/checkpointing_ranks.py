@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 import torch.distributed
+from tests.train.processes import FSDP2_RUNS_ON_THE_HOST
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 from dryfit.train import checkpoint_blocks
@@ -34,12 +36,22 @@ def in_ddp(model: nn.Module) -> nn.Module:
     return DistributedDataParallel(model)
 
 
+def in_fsdp1(model: nn.Module) -> nn.Module:
+    of_blocks = ModuleWrapPolicy({Block})
+    return FullyShardedDataParallel(
+        model, auto_wrap_policy=of_blocks, use_orig_params=True, device_id=torch.device("cpu")
+    )
+
+
 def in_fsdp2(model: nn.Module) -> nn.Module:
     mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     for block in model[1:4]:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
+
+
+WRAPS = {"DDP": in_ddp, "FSDP": in_fsdp1, **({"FSDP2": in_fsdp2} if FSDP2_RUNS_ON_THE_HOST else {})}
 
 
 def trained(model: nn.Module, rank: int) -> list[torch.Tensor]:
@@ -50,7 +62,7 @@ def trained(model: nn.Module, rank: int) -> list[torch.Tensor]:
         optimizer.zero_grad()
         model(torch.randn(6, 8)).square().mean().backward()
         optimizer.step()
-    gradients = [parameter.grad for parameter in model.parameters()]
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]  # FSDP has some on one rank alone
     return [each.full_tensor() if hasattr(each, "full_tensor") else each for each in [*gradients, *model.buffers()]]
 
 
@@ -61,13 +73,13 @@ def start(rank: int, world: int, folder: str) -> None:
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )
     found: dict[str, Any] = {}
-    for name, wrap in (("DDP", in_ddp), ("FSDP2", in_fsdp2)):
+    for name, wrap in WRAPS.items():
         plain = trained(wrap(model_of()), rank)
         before = model_of()
         checkpoint_blocks(before)
         after = wrap(model_of())
-        with checkpoint_blocks(after, blocks=Block) as checkpointed:
-            found[f"{name}, blocks"] = checkpointed.blocks
+        with checkpoint_blocks(after) as checkpointed:
+            found[f"{name}, blocks"], found[f"{name}, said"] = checkpointed.blocks, str(checkpointed)
             for way, model in (("before", wrap(before)), ("after", after)):
                 found[f"{name}, {way}"] = all(map(torch.equal, trained(model, rank), plain))
         found[f"{name}, undone"] = not any("forward" in vars(module) for module in after.modules())

@@ -23,10 +23,14 @@ from tests.train.language import (
     joined,
     language_model,
     loss_of,
+    summed_loss_of,
     whole_gradients,
 )
+from tests.train.processes import FSDP2_RUNS_ON_THE_HOST
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from dryfit.errors import DryfitError, UsageError
@@ -46,7 +50,7 @@ def start(rank: int, world: int, folder: str, case_names: tuple[str, ...]) -> No
     for name in case_names:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            found[name] = CASES[name](rank, world)
+            found[name] = {**CASES, **ON_FOUR_RANKS}[name](rank, world)
         found[name]["warnings"] = [str(each.message) for each in warned if "dryfit" in type(each.message).__module__]
     torch.save(found, Path(folder) / f"rank{rank}")
     torch.distributed.destroy_process_group()
@@ -75,6 +79,28 @@ def in_fsdp2(model: nn.Module) -> nn.Module:
 
 def in_fsdp1(model: nn.Module) -> nn.Module:
     return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+
+
+def in_fsdp2_and_tensor_parallel(rank: int, _: int) -> dict[str, Any]:
+    """Two ranks hold parts of each layer, and two such pairs train on batches of their own."""
+    mesh = torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    found: dict[str, Any] = {"off": []}
+    for reduction, loss in (("mean", loss_of), ("sum", summed_loss_of)):
+        model = language_model()
+        parallelize_module(model, mesh["tp"], {"1": ColwiseParallel(output_layouts=Replicate())})
+        fully_shard(model, mesh=mesh["dp"])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        taken = Steps(optimizer)
+        items = count_tokens if reduction == "mean" else None
+        windows = accumulate(batches_on(rank // 2, 3), model, optimizer, steps=3, items=items, reduction=reduction)
+        for window in windows:
+            for batch in window:
+                window.backward(loss(model, batch))
+            window.step()
+        alone = language_model()
+        loss(alone, joined(batches_on(0, 3) + batches_on(1, 3))).backward()
+        found["off"].append(difference(whole(taken.gradients[0]), gradients_of(alone)))
+    return {**found, "described": windows.describe()}
 
 
 def whole(gradients: Gradients) -> Gradients:
@@ -256,13 +282,12 @@ def equivalence(rank: int, _: int) -> dict[str, Any]:
     return found
 
 
+ON_FOUR_RANKS = {"FSDP2, tensor parallel": in_fsdp2_and_tensor_parallel} if FSDP2_RUNS_ON_THE_HOST else {}
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "DDP": unequal_tokens(in_ddp),
     "DDP, static graph": unequal_tokens(partial(DistributedDataParallel, static_graph=True)),
     "DDP, bucket views": unequal_tokens(partial(DistributedDataParallel, gradient_as_bucket_view=True)),
     "DDP, every": unequal_tokens(in_ddp, sync="every"),
-    "FSDP2": unequal_tokens(in_fsdp2),
-    "FSDP2, last": unequal_tokens(in_fsdp2, sync="last"),
     "FSDP1": unequal_tokens(in_fsdp1),
     "FSDP1, last": unequal_tokens(in_fsdp1, sync="last"),
     "unequal counts": unequal_counts,
@@ -275,3 +300,5 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "averaged by hand": averaged_by_hand,
     "equivalence": equivalence,
 }
+if FSDP2_RUNS_ON_THE_HOST:
+    CASES |= {"FSDP2": unequal_tokens(in_fsdp2), "FSDP2, last": unequal_tokens(in_fsdp2, sync="last")}

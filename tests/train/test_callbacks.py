@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dryfit.errors import UsageError
-from dryfit.train import memory_report
+from dryfit.train import TransformersMemoryCallback, memory_report
 from dryfit.train.device_memory import Memory
 from dryfit.train.memory_report import BACKWARD, EVALUATION, FORWARD, OPTIMIZER_STEP, MemoryGrowthWarning, MemoryReport
 from dryfit.train.predictions import PredictedPeaks, predicted_peaks
@@ -104,8 +104,15 @@ def test_a_result_of_dryfit_run_is_the_prediction_and_nothing_else_is(tmp_path: 
         peak_allocated_bytes=4 * MIB, peak_reserved_bytes=20 * MIB, phase_peaks={"forward": 5}
     )
     (tmp_path / "other").write_text(json.dumps({"schema_version": 1, "answers": []}))
-    with pytest.raises(UsageError, match="other is not a saved result of dryfit run"):
-        MemoryReport(tmp_path / "other")
+    (tmp_path / "newer").write_text(json.dumps({"schema_version": 2}))
+    for found, said in (
+        (tmp_path / "other", "other is not a saved result of dryfit run"),
+        (tmp_path / "missing", "missing is not a saved result of dryfit run"),
+        (tmp_path / "newer", "newer has schema version 2, and this dryfit knows up to 1"),
+        ({"forward": 5}, "{'forward': 5} is not a saved result of dryfit run"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            MemoryReport(found)
 
 
 def llama(**changes: Any) -> Any:
@@ -121,12 +128,13 @@ def llama(**changes: Any) -> Any:
 
 
 def checkpointed(model: nn.Module, use_reentrant: bool) -> nn.Module:
-    """As transformers leaves a model, in every version."""
+    """As transformers leaves a model: 5 in each block, 4 in the module around them."""
     import functools
 
-    for block in model.model.layers:
-        block.gradient_checkpointing = True
-        block._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=use_reentrant)
+    blocks = [each for each in model.model.layers if hasattr(each, "gradient_checkpointing")]
+    for module in blocks or [model.model]:
+        module.gradient_checkpointing = True
+        module._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=use_reentrant)
     return model
 
 
@@ -138,7 +146,9 @@ def test_mistakes_are_named_before_training() -> None:
     warn_of_mistakes(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), accumulation_steps=1)
     with pytest.warns(TrainingMistakeWarning, match="use_cache is on in LlamaForCausalLM while its blocks are checkpo"):
         warn_of_mistakes(checkpointed(llama(use_cache=True), use_reentrant=False), accumulation_steps=1)
-    with pytest.warns(TrainingMistakeWarning, match=r"Reentrant checkpointing at model.layers.0, model.layers.1: a "):
+    with pytest.warns(
+        TrainingMistakeWarning, match=r"Reentrant checkpointing at model(.layers.0, model.layers.1)?: a "
+    ):
         warn_of_mistakes(checkpointed(llama(), use_reentrant=True), accumulation_steps=1)
 
 
@@ -157,15 +167,12 @@ def test_gradients_that_reentrant_checkpointing_left_out_are_named() -> None:
         warn_of_missing_gradients(model)
 
 
-def train_with_transformers(folder: Path, told: list[str]) -> Any:
+def trainer_of(folder: Path, callback: Any, **settings: Any) -> Any:
     from transformers import Trainer, TrainingArguments
 
-    from dryfit.train import TransformersMemoryCallback
-
     data = [{"input_ids": torch.zeros(4, dtype=torch.long), "labels": torch.zeros(4, dtype=torch.long)}] * 16
-    callback = TransformersMemoryCallback(tell=told.append)
-    trainer = Trainer(
-        model=llama(),
+    return Trainer(
+        model=None if "model_init" in settings else llama(),
         args=TrainingArguments(
             output_dir=str(folder), per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=3,
             eval_strategy="steps", eval_steps=2, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
@@ -174,24 +181,120 @@ def train_with_transformers(folder: Path, told: list[str]) -> Any:
         train_dataset=data,
         eval_dataset=data,
         callbacks=[callback],
+        **settings,
     )  # fmt: skip
-    trainer.train()
-    assert not trainer.model._forward_hooks and not trainer.model._forward_pre_hooks
-    return callback
+
+
+on_transformers = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
 @pytest.mark.stacks
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@on_transformers
 def test_transformers_on_the_host_says_that_there_is_nothing_to_report(tmp_path: Path) -> None:
     told: list[str] = []
-    callback = train_with_transformers(tmp_path, told)
+    callback = TransformersMemoryCallback(tell=told.append)
+    trainer = trainer_of(tmp_path, callback)
+    trainer.evaluate()
+    assert callback.report._block is None and not callback.peaks
+    trainer.train()
     assert told == [ON_THE_HOST.format("3 steps")]
     assert {FORWARD, BACKWARD, OPTIMIZER_STEP, EVALUATION} <= callback.peaks.keys()
+    trainer.evaluate()
+    assert not trainer.model._forward_hooks and not trainer.model._forward_pre_hooks
+    assert callback.report._block is None
+
+
+@pytest.mark.stacks
+@on_transformers
+def test_a_second_training_is_measured_though_an_error_ended_the_first(tmp_path: Path) -> None:
+    callback = TransformersMemoryCallback(tell=lambda _: None)
+    trainer = trainer_of(tmp_path, callback, model_init=lambda: llama())  # which makes another model for each training
+
+    def failing(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    trainer.training_step, own = failing, trainer.training_step
+    with pytest.raises(ZeroDivisionError):
+        trainer.train()
+    trainer.training_step = own
+    trainer.train()
+    assert {FORWARD, BACKWARD, OPTIMIZER_STEP, EVALUATION} <= callback.peaks.keys()
+    assert callback.report._block is None
+
+
+@pytest.mark.stacks
+@on_transformers
+def test_transformers_growth_and_mistakes_are_warned_of_in_a_training(tmp_path: Path, card: dict[str, int]) -> None:
+    def model() -> nn.Module:
+        made = checkpointed(llama(use_cache=True), use_reentrant=False)
+        made.register_forward_hook(lambda *_: card.update(bytes=card["bytes"] + 3 * MIB))
+        return made
+
+    trainer = trainer_of(tmp_path, TransformersMemoryCallback(tell=lambda _: None), model_init=model)
+    trainer.args.max_steps = 12
+    with (
+        pytest.warns(MemoryGrowthWarning, match="Each of the last 10 steps left more allocated than the one before"),
+        pytest.warns(TrainingMistakeWarning, match="use_cache is on in LlamaForCausalLM"),
+    ):
+        trainer.train()
+
+
+class Fitted:
+    """What Lightning trains: a layer that holds 3 MiB more after each step, with a BatchNorm, and may fail."""
+
+    def __new__(cls, card: dict[str, int], *, fails: bool = False) -> Any:
+        from lightning.pytorch import LightningModule
+
+        class Module(LightningModule):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+            def training_step(self, batch: torch.Tensor, at: int) -> torch.Tensor:
+                if fails:
+                    raise ZeroDivisionError
+                card["bytes"] += 3 * MIB
+                return self.layers(batch).square().sum()
+
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        return Module()
+
+
+@pytest.mark.stacks
+@pytest.mark.filterwarnings("ignore:.*num_workers.*", "ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:GPU available", "ignore:The number of training batches", "ignore:`isinstance")
+def test_lightning_growth_and_mistakes_are_warned_of_and_an_error_ends_the_phase(card: dict[str, int]) -> None:
+    pytest.importorskip("lightning")
+    from lightning.pytorch import Trainer
+
+    from dryfit.train import LightningMemoryCallback
+
+    callback = LightningMemoryCallback(tell=lambda _: None)
+
+    def fit(model: Any) -> None:
+        off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        trainer = Trainer(
+            max_epochs=1, accelerator="cpu", accumulate_grad_batches=2,
+            callbacks=[callback], **dict.fromkeys(off, False),
+        )  # fmt: skip
+        trainer.fit(model, torch.utils.data.DataLoader(torch.randn(48, 4), batch_size=2))
+
+    with (
+        pytest.warns(MemoryGrowthWarning, match="Each of the last 10 steps left more allocated than the one before"),
+        pytest.warns(BatchNormWarning, match="BatchNorm in train mode at layers.1: "),
+    ):
+        fit(Fitted(card))
+    with pytest.warns(BatchNormWarning), pytest.raises(ZeroDivisionError):
+        fit(Fitted(card, fails=True))
+    assert callback.report._block is None
 
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("name", ["trainer", "lightning"])
 def test_the_examples_measure_what_their_rehearsal_finds(name: str, tmp_path: Path) -> None:
+    pytest.importorskip({"trainer": "transformers"}.get(name, name))
     words = ["run", "--gpu", "l4", "--steps", "all", "--output", "found.json", str(EXAMPLES / f"{name}_callback.py")]
     done = subprocess.run([sys.executable, "-m", "dryfit", *words], cwd=tmp_path, capture_output=True, text=True)
     assert "dryfit: memory of 8 steps on cuda:0, NVIDIA L4" in done.stderr, done.stderr

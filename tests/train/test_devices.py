@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, defaultdict, namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
@@ -96,6 +97,58 @@ def test_batches_of_every_kind_keep_their_classes() -> None:
     assert (moved[1][1], moved[5].other, moved[6].name, *moved[10:]) == (1, "b", "c", None, "d")
 
 
-def test_prefetch_below_zero_is_refused() -> None:
-    with pytest.raises(UsageError, match="prefetch=-1 is no number of batches; it has to be 0 or more"):
-        to_device([], "cpu", prefetch=-1)
+class Table(MutableMapping[str, torch.Tensor]):
+    """A mapping whose copy shares its columns with it."""
+
+    def __init__(self) -> None:
+        self.columns = {"a": torch.zeros(2)}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.columns[name]
+
+    def __setitem__(self, name: str, column: torch.Tensor) -> None:
+        self.columns[name] = column
+
+    def __delitem__(self, name: str) -> None:
+        del self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+class Moving(Table):
+    def to(self, device: torch.device) -> str:
+        return f"moved to {device}"
+
+
+def test_the_loaders_own_mappings_are_left_alone() -> None:
+    table = Table()
+    moved, other = to_device([table, Moving()], "meta")
+    assert moved["a"].device.type == "meta" and table["a"].device.type == "cpu"
+    assert other == "moved to meta"
+
+
+@pytest.mark.parametrize("prefetch", [-1, 1.5, None, True])
+def test_a_prefetch_that_is_no_number_is_refused(prefetch: Any) -> None:
+    with pytest.raises(UsageError, match=f"prefetch={prefetch} is no number of batches; it has to be 0 or more"):
+        to_device([], "cpu", prefetch=prefetch)
+
+
+def test_an_error_of_the_loader_passes_through() -> None:
+    def raising() -> Iterator[torch.Tensor]:
+        yield torch.zeros(1)
+        raise KeyError("second")
+
+    batches = iter(to_device(raising(), "cpu"))
+    next(batches)
+    with pytest.raises(KeyError, match="second"):
+        next(batches)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for where there is no card")
+def test_without_a_card_pytorch_says_so() -> None:
+    with pytest.raises((RuntimeError, AssertionError), match=r"NVIDIA|CUDA"):
+        next(iter(to_device([torch.zeros(1)], "cuda")))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -388,3 +392,47 @@ def test_a_transformer_with_keys_that_have_no_gradient_is_equal() -> None:
     keys = [each for each in found.ways[1].parameters if each.name.endswith("k_proj.bias")]
     assert len(keys) == 2 and all(each.relative < 1e-4 for each in keys)
     assert kinds(check_equivalence(model, loss, batch, 2)) == ["unequal counts"]
+
+
+def test_a_piece_without_items_is_named() -> None:
+    """Its loss is 0/0; its gradient is zero or no number, and so fits to other causes."""
+    batch = joined(batches_of(100, 0))
+    found = check_equivalence(language_model(), loss_of, batch, 10)
+    assert not found.equal and kinds(found) == ["not finite"]
+    assert found.causes[0].sentence == (
+        "The loss of micro-batch 2 of 2 is nan, and the whole batch's is a number. A mean over nothing is 0/0, such as "
+        "over labels that are all ignored: give items=, which counts what means are over, here and to accumulate, "
+        "which then passes over micro-batches that have none."
+    )
+    found = check_equivalence(mlp(), lambda m, batch: (batch[0, 0] * m(batch)).square().mean().sqrt(), rows(), 3)
+    assert kinds(found) == ["batch-dependent loss"]
+
+
+def test_a_gradient_that_is_no_number_is_named() -> None:
+    def square_root(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return squares(model, batch) if len(batch) > 3 else (squares(model, batch) * 0).sqrt()
+
+    found = check_equivalence(mlp(), square_root, rows(), 3)
+    assert found.causes[0].sentence.startswith("The gradient of 0.weight is not finite for micro-batch 1 of 4, and")
+
+
+REHEARSED = """
+import torch
+from torch import nn
+from dryfit.train import check_equivalence
+
+model = nn.Linear(1024, 1024).cuda()
+found = check_equivalence(model, lambda model, batch: model(batch).square().mean(), torch.randn(64, 1024).cuda(), 16)
+assert found.equal and not found.causes
+print(found, found.micro_batches)
+"""
+
+
+def test_a_rehearsal_compares_nothing_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(REHEARSED)
+    words = ["run", "--gpu", "l4", "--json", "train.py"]
+    done = subprocess.run([sys.executable, "-m", "dryfit", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Not compared: on a virtual card nothing is computed. 4" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["peak_allocated_bytes"] >= 3 * 4 * 1024 * 1024  # the model, and the gradients of two of the passes

@@ -45,6 +45,32 @@ def test_an_exception_restores_too_and_several_models_are_taken() -> None:
     assert [modes(model) for model in models] == before
 
 
+class Refusing(nn.Module):
+    def train(self, mode: bool = True) -> Refusing:
+        if not mode:
+            raise RuntimeError("no evaluation")
+        return self
+
+
+def test_a_model_that_refuses_leaves_the_others_as_they_were() -> None:
+    model = model_with_a_frozen_backbone()
+    before = modes(model)
+    with pytest.raises(RuntimeError, match="no evaluation"), evaluation(model, Refusing()):
+        pass
+    assert modes(model) == before
+
+
+def test_training_goes_on_in_the_same_autocast_region() -> None:
+    layer = nn.Linear(2, 2)
+    for inference in (True, False):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            with evaluation(layer, inference=inference):
+                layer(torch.ones(1, 2))
+            layer(torch.ones(1, 2)).float().sum().backward()  # autocast caches its copies of weights
+        assert layer.weight.grad is not None
+        layer.zero_grad()
+
+
 def test_no_grad_on_request_gives_tensors_that_can_be_trained_on() -> None:
     layer = nn.Linear(2, 2)
     with evaluation(layer, inference=False):

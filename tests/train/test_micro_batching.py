@@ -374,7 +374,7 @@ def test_a_search_that_does_not_give_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema_version": 1, "verdict": "fits"}')
     with pytest.raises(UsageError, match=r"run.json is not a saved search of dryfit fit"):
         micro_batched(limited(Net(), 9), Net(), start=tmp_path / "run.json")
-    with pytest.raises(UsageError, match="start=0 is no number of samples; it has to be 1 or more"):
+    with pytest.raises(UsageError, match="start=0: it is a number of samples, 1 or more"):
         micro_batched(limited(Net(), 9), Net(), start=0)
 
 
@@ -428,3 +428,35 @@ def test_the_example_frees_what_a_rehearsals_frames_hold_too(tmp_path: Path) -> 
     assert "From now on at most 32768 samples go through at a time, this batch in 2 pieces" in done.stderr, done.stderr
     assert "batches of 65536, 32768 samples at a time; peak on cuda:0: 3.30 GiB allocated" in done.stderr
     assert "still held" not in done.stderr
+
+
+def test_what_is_no_size_no_model_and_no_reduction_is_refused() -> None:
+    def refusal(**given: Any) -> str:
+        model = given.pop("model", Net())
+        size = given.pop("set", None)
+        with pytest.raises(UsageError) as refused:
+            train_on = micro_batched(limited(Net(), 9), model, **given)
+            train_on.micro_batch = size
+            train_on(data(9))
+        return str(refused.value)
+
+    assert refusal(start=2.5) == "start=2.5: it is a number of samples, 1 or more."
+    for size in (0, -1, "3"):
+        assert refusal(set=size) == f"micro_batch={size!r}: it is a number of samples, 1 or more."
+    assert refusal(reduction="avg") == "reduction='avg' is none of 'mean', 'sum'."
+    assert refusal(scaler=True) == "scaler=True is no torch.amp.GradScaler."
+    call = "The call is micro_batched(step, model), where model is"
+    assert refusal(model=loss_of) == f"function is no torch.nn.Module. {call} a module, or several in a list."
+    assert refusal(model=[]) == f"The list of models is empty. {call} what gets gradients."
+
+
+def test_a_batch_without_samples_that_runs_out_is_not_tried_for_ever() -> None:
+    seen: list[int] = []
+
+    def step(batch: Any) -> torch.Tensor:
+        seen.append(len(batch))
+        raise torch.OutOfMemoryError(MESSAGE)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        micro_batched(step, Net())(torch.zeros(0, 6))
+    assert seen == [0]

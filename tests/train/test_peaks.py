@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tests.train.on_card import MIB, found_on_card
 
-from dryfit.train.peaks import peak_memory
+from dryfit.train.peaks import _RUNNING, peak_memory
 
 
 def test_blocks_within_blocks_each_have_their_own_peak() -> None:
@@ -37,3 +37,11 @@ def test_without_a_device_it_says_so_and_initialises_none() -> None:
     assert str(peak) == "no peak: no CUDA or XPU device is in use, and PyTorch does not count memory of the host"
     assert not torch.cuda.is_initialized()
     assert found_on_card()["peaks"]["before"] == str(peak)  # with a card that nothing has used yet
+
+
+def test_a_block_that_is_let_go_without_an_end_is_forgotten() -> None:
+    block = peak_memory()
+    block.__enter__()
+    assert block in _RUNNING
+    del block
+    assert not _RUNNING

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tests.train.on_card import MIB, found_on_card
+from pathlib import Path
 
-from dryfit.train.releasing import release
+import torch
+import torch.distributed
+from tests.train.on_card import MIB, found_on_card
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor import Shard, distribute_tensor
+
+from dryfit.train.releasing import _held_on, release
 
 HIDDEN = (
     "that no Python object shows, as activations in a graph whose loss or output is alive, and workspaces of libraries"
@@ -46,3 +53,25 @@ def test_a_graph_is_hidden_and_goes_with_its_loss() -> None:
 
 def test_without_a_device_there_is_nothing_to_say() -> None:
     assert release() == ()
+
+
+def test_tensors_that_have_no_storage_of_their_own(tmp_path: Path) -> None:
+    def held() -> dict[str, int]:
+        found = _held_on(torch.device("cpu"), tensors)
+        return {each.what: each.size_bytes for each in found}
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        weight = nn.Parameter(distribute_tensor(torch.zeros(8, 4), mesh, [Shard(0)]))
+        tensors = [weight]
+        assert held() == {"parameters": 128}
+    finally:
+        torch.distributed.destroy_process_group()
+    embedding = nn.Embedding(9, 4, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    tensors = [embedding.weight]
+    assert held() == {"parameters": 144}
+    with FakeTensorMode():
+        tensors = [torch.zeros(4)]
+    assert held() == {}

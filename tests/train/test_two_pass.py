@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from tests.train import two_pass_ranks
-from tests.train.processes import run_on_ranks
+from tests.train.processes import FSDP2_RUNS_ON_THE_HOST, run_on_ranks
 from tests.train.two_pass_ranks import Encoder, encoder, gradients_of, info_nce, pairs_of
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout, normalize
@@ -327,7 +327,7 @@ def test_negatives_of_both_ranks_equal_one_batch(tmp_path: Path) -> None:
     expected = gradients_of(model)
     for rank in range(2):
         found = torch.load(tmp_path / f"rank{rank}")
-        for wrapped in ("DDP", "FSDP2"):
+        for wrapped in ("DDP", "FSDP2") if FSDP2_RUNS_ON_THE_HOST else ("DDP",):
             torch.testing.assert_close(found[f"{wrapped}, loss"], loss.detach())
             assert_equal(found[wrapped], expected)
         assert found["DDP, holds"] == 1 + rank  # all pieces but the last of 2 and 3
@@ -383,6 +383,23 @@ def test_losses_that_give_a_model_no_gradient() -> None:
     assert refused(tower(), encode=lambda model, piece: model(piece).detach()) == (
         "What Sequential gave for micro-batch 1 of 3 has no graph, though it has parameters to train: encode detaches "
         "it, or computes it under no_grad."
+    )
+
+
+def test_another_number_of_outputs_in_the_second_pass() -> None:
+    def encode(model: nn.Module, piece: torch.Tensor) -> Any:
+        return [model(piece)] * (2 if torch.is_grad_enabled() else 1)
+
+    assert refused(tower(), lambda outputs: neighbours(outputs[0]), encode=encode) == (
+        "Sequential gave 2 tensors for micro-batch 1 of 3 in the second pass, and 1 in the first. encode has to give "
+        "the same for the same micro-batch and random numbers."
+    )
+
+
+def test_what_is_no_model() -> None:
+    assert refused(tower().forward) == (
+        "method is no torch.nn.Module. The call is two_pass(model, batch, loss_of, micro_batch=...), where model is a "
+        "module, or several in a list."
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,11 +60,12 @@ def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def block_kinds(model: torch.nn.Module) -> dict[str, int]:
     """How many repeated blocks there are of each class, by its name: {"GPT2Block": 12}."""
-    found: dict[str, int] = {}
-    for block in repeated_blocks(model):
-        name = _name(_class_of(block))
-        found[name] = found.get(name, 0) + 1
-    return found
+    return kinds_of(repeated_blocks(model))
+
+
+def kinds_of(blocks: Iterable[torch.nn.Module]) -> dict[str, int]:
+    """How many there are of each class, by the name that the program gave it."""
+    return dict(Counter(_class_of(block).__name__ for block in blocks))
 
 
 def blocks_in_words(kinds: Mapping[str, int]) -> str:
@@ -84,12 +86,6 @@ def blocks_in_code(kinds: Mapping[str, int]) -> str:
     """
     names = list(kinds) or ["Block"]
     return names[0] if len(names) == 1 else f"({', '.join(names)})"
-
-
-def _name(kind: type) -> str:
-    """The name of a module's class; that which FSDP2 has put in its place is a subclass of FSDPModule and of it."""
-    first, *others = kind.__bases__
-    return (others[0] if others and first.__module__.startswith("torch.distributed.") else kind).__name__
 
 
 def _weights(model: torch.nn.Module) -> dict[torch.nn.Module, int]:

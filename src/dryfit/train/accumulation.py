@@ -7,7 +7,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Generic, Literal, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch.distributed
 from torch import nn
@@ -18,9 +19,10 @@ from dryfit.errors import UsageError
 from dryfit.train.agreement import Agreed, Share, agree
 from dryfit.train.batch_norms import warn_of_batch_norms
 from dryfit.train.fp32_gradients import Fp32Gradients
+from dryfit.train.given import enabled, modules_of, optimizers_of, schedulers_of
 from dryfit.train.normalising import Reduction, leading_rows, uneven
 from dryfit.train.reading import Reading
-from dryfit.train.requirements import require_sense
+from dryfit.train.requirements import Last, require_sense
 from dryfit.train.stepping import Stepper, parameters_of
 from dryfit.train.synchronising import (
     Sync,
@@ -34,7 +36,6 @@ from dryfit.train.window import Window
 from dryfit.units import format_bytes
 
 Batch = TypeVar("Batch")
-Last = Literal["step", "drop", "carry"]
 
 
 def accumulate(
@@ -90,18 +91,15 @@ def accumulate(
         UsageError: the arguments do not go together, or the loop does not do what a window needs; the message says
             what to change.
     """
-    models = (model,) if isinstance(model, nn.Module) else tuple(model)
-    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-    schedulers = () if scheduler is None else tuple(scheduler) if isinstance(scheduler, (list, tuple)) else (scheduler,)
-    wrappers = find_wrappers(models)
-    fp32 = Fp32Gradients(parameters_of(optimizers)) if fp32_gradients else None
+    models = modules_of(model, "accumulate(loader, model, optimizer, steps=...)")
+    optimizers = optimizers_of(optimizer)
     stepper = Stepper(
         optimizers=optimizers,
-        schedulers=schedulers,
-        scaler=scaler if scaler is not None and scaler.is_enabled() else None,
+        schedulers=schedulers_of(scheduler),
+        scaler=enabled(scaler),
         clip_norm=clip_norm,
-        wrappers=wrappers,
-        fp32=fp32,
+        wrappers=find_wrappers(models),
+        fp32=Fp32Gradients(partial(parameters_of, optimizers)) if fp32_gradients else None,
     )
     require_sense(stepper, models, steps=steps, reduction=reduction, last=last, sync=sync, group=group)
     return Accumulation(
@@ -190,6 +188,8 @@ class Accumulation(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Window[Batch]]:
         self._open.close()
+        if self._last != "carry":
+            self._waiting.clear()  # of ranks that had more, in an epoch that the loop has left
         with ExitStack() as self._open:
             self._open.enter_context(self._stepper.watching())
             self._open.callback(self._release)
@@ -197,7 +197,7 @@ class Accumulation(Generic[Batch]):
             groups = self._groups()
             reading = Reading(self._loader, self._items)
             index = 0
-            while agreed := self._next(reading, groups):
+            while agreed := self._next(reading, groups, is_first=index == 0):
                 batches = [self._waiting.popleft() for _ in range(agreed.micro_batches)]
                 window = Window(
                     batches,
@@ -221,18 +221,19 @@ class Accumulation(Generic[Batch]):
             self._window.release()
             self._window = None
 
-    def _next(self, reading: Reading[Batch], groups: Sequence[Any]) -> Agreed | None:
+    def _next(self, reading: Reading[Batch], groups: Sequence[Any], *, is_first: bool) -> Agreed | None:
         try:
             reading.fill(self._waiting, self._steps)
             self._check_first(math.prod(torch.distributed.get_world_size(group) for group in groups))
         except Exception as error:
+            self._waiting.clear()  # an epoch begun again reads them again
             if groups:
                 agree(Share(items=(), failure=f"{type(error).__name__}: {error}"), groups)
             raise
         agreed = agree(Share(items=tuple(items for _, items in self._waiting)), groups)
         if agreed.micro_batches == self._steps or (agreed.micro_batches and self._last == "step"):
             return agreed
-        self._end(agreed, reading)
+        self._end(agreed, reading, is_first=is_first)
         return None
 
     def _check_first(self, world: int) -> None:
@@ -257,13 +258,24 @@ class Accumulation(Generic[Batch]):
                 f"{world} ranks make {micro * self._steps * world}. Change one of them."
             )
 
-    def _end(self, agreed: Agreed, reading: Reading[Batch]) -> None:
+    def _end(self, agreed: Agreed, reading: Reading[Batch], *, is_first: bool) -> None:
         if agreed.most_ready > (0 if self._last == "step" else self._steps - 1):
             fate = "are kept for the next epoch" if self._last == "carry" else "are left out"
             warnings.warn(
                 f"The ranks have different numbers of micro-batches, so the epoch ends on all of them here, after "
                 f"{reading.read} read on this rank: of those for the next window {agreed.say_ready()}. They {fate}, "
                 f"and what more a loader has is not read. Give each rank as many, for example by DistributedSampler.",
+                AccumulationWarning,
+                stacklevel=4,
+            )
+        elif is_first and (not reading.read or self._last == "drop"):
+            what = f"gave {reading.read or 'no'} micro-batch{'es' if reading.read > 1 else ''}"
+            warnings.warn(
+                f"The loader {what}, fewer than the steps={self._steps} of a window, and last='drop' leaves them out, "
+                f"so there was no optimizer step in this epoch."
+                if reading.read
+                else f"The loader {what}, so there was no optimizer step in this epoch. A generator or an iterator "
+                f"gives what it has once: give a loader that begins anew, such as a DataLoader.",
                 AccumulationWarning,
                 stacklevel=4,
             )

@@ -36,6 +36,15 @@ class Cause:
 def find_causes(trial: Trial, tolerance: float, *, reduction: Reduction, reversible: bool) -> tuple[Cause, ...]:
     """Take away, one after the other, what makes pieces differ from the whole, and name what did."""
     whole = trial.whole()
+    if found := trial.not_finite():
+        return (
+            Cause(
+                kind="not finite",
+                sentence=f"{found}, and the whole batch's is a number. A mean over nothing is 0/0, such as over labels "
+                f"that are all ignored: give items=, which counts what means are over, here and to accumulate, which "
+                f"then passes over micro-batches that have none.",
+            ),
+        )
     if largest(compare(trial.whole(), whole)) > tolerance:
         return (
             Cause(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -26,10 +27,23 @@ def require_not_checkpointed(model: nn.Module) -> None:
             )
 
 
+def require_left_to_us(module: nn.Module, args: tuple[object, ...]) -> None:
+    """Before the forward of a module with checkpointed blocks in it: refuse a training in which it checkpoints itself.
+
+    Transformers 4.51 leaves it to the module around the blocks, 5 to the blocks.
+    """
+    if module.training and torch.is_grad_enabled() and getattr(module, "gradient_checkpointing", False) is True:
+        raise UsageError(
+            f"Blocks of {type(module).__name__} were checkpointed a second time, by gradient_checkpointing_enable() or "
+            f"a Trainer's gradient_checkpointing=True, so each backward would compute them twice more. Leave one of "
+            f"the two out."
+        )
+
+
 def _how(module: nn.Module) -> str:
     forward = vars(module).get("forward")
     if isinstance(forward, CheckpointedForward):
-        return "by checkpoint_blocks; call undo() on what that gave first"
+        return "by checkpoint_blocks, here or before it was copied; call undo() on what that gave first"
     if isinstance(forward, functools.partial) and forward.func is checkpoint:
         return "its forward was replaced by torch.utils.checkpoint; leave that out"
     if getattr(module, "gradient_checkpointing", False) is True:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -11,13 +12,13 @@ import torch
 from torch import nn
 
 from dryfit.errors import UsageError
-from dryfit.measures.blocks import blocks_in_words, repeated_blocks
+from dryfit.measures.blocks import blocks_in_words, kinds_of, repeated_blocks
 from dryfit.train.batch_norms import name_layers
-from dryfit.train.checkpointed_already import require_not_checkpointed
+from dryfit.train.checkpointed_already import require_left_to_us, require_not_checkpointed
 from dryfit.train.checkpointed_forward import KEPT, CheckpointedForward, Keep
 from dryfit.train.verifying import Verification
 
-Blocks = type[nn.Module] | nn.Module | Sequence[type[nn.Module] | nn.Module]
+Blocks = type[nn.Module] | nn.Module | Iterable[type[nn.Module] | nn.Module]
 
 
 def checkpoint_blocks(
@@ -38,7 +39,7 @@ def checkpoint_blocks(
 
     every: 2 checkpoints every second block, 3 every third; less memory saved, less computed again.
     blocks: which modules; a class, several, or a list of modules. Without it, the repeated blocks that are found by the
-        model's structure.
+        model's structure: classes with several instances. One that is called several times, as in ALBERT, is given.
     keep: "matmuls" keeps what matrix products, convolutions and attention gave, and computes only the rest again;
         "attention" keeps what `scaled_dot_product_attention` gave.
     verify, loss_of: a batch, and `loss_of(model, batch)` as the loop has it. Loss, gradients and buffers of one pass
@@ -52,12 +53,14 @@ def checkpoint_blocks(
     and can be copied and pickled. Nothing is checkpointed in eval mode or under `no_grad`. Models of transformers make
     no KV cache while they train, and do in evaluation and generation.
 
-    A forward that changes anything else than buffers (an attribute of its own, a Python counter) does so twice. Not for
-    `nn.DataParallel`.
+    Within a step, a block has to find its inputs and weights in the second computation as they were in the first. Lists
+    and dicts that it is given may grow meanwhile; tensors that change in place are an error. A forward that changes
+    anything else than buffers (an attribute of its own, a Python counter) does so twice. Not for `nn.DataParallel`.
 
     Raises:
         UsageError: there are no repeated blocks, the model is checkpointed already, arguments do not go together, or
-            the verification found a difference; the message says what to do.
+            the verification found a difference; and in training, that a block cannot be computed again as it was. The
+            message says what to do.
     """
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise UsageError(f"every={every!r}: it is 1 for each block, 2 for every second one, and so on.")
@@ -69,7 +72,10 @@ def checkpoint_blocks(
         raise UsageError("loss_of= is for verify=; give a small batch there, or leave loss_of out.")
     require_not_checkpointed(model)
     names = {module: name or "the model itself" for name, module in model.named_modules()}
-    chosen = _choose(model, blocks, names)[::every]
+    chosen = _choose(model, blocks, names)
+    if every > len(chosen):
+        raise UsageError(f"every={every}, and there are {len(chosen)} blocks in {type(model).__name__}; give less.")
+    chosen = chosen[::every]
     verification = None if loss_of is None else Verification(model, loss_of, verify, chosen)
     checkpointed = Checkpointed(model, {names[block]: block for block in chosen}, keep)
     if verification is not None:
@@ -106,6 +112,13 @@ class Checkpointed:
             for module in model.modules()
             if module not in inside and _takes_use_cache(module)
         ]
+        self._hooks += [
+            module.register_forward_pre_hook(require_left_to_us)
+            for module in model.modules()
+            if module not in inside
+            and hasattr(module, "gradient_checkpointing")
+            and not inside.isdisjoint(module.modules())
+        ]
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -126,13 +139,11 @@ class Checkpointed:
         self.undo()
 
     def __str__(self) -> str:
-        kinds: dict[str, int] = {}
-        for block in self._blocks.values():
-            kinds[type(block).__name__] = kinds.get(type(block).__name__, 0) + 1
         kept = {None: "keep their inputs alone", "attention": "keep their inputs and what attention gave"}.get(
             self._keep, "keep their inputs and what matrix products, convolutions and attention gave"
         )
-        said = f"{blocks_in_words(kinds)} {kept} for the backward pass: {name_layers(self.blocks)}."
+        blocks = blocks_in_words(kinds_of(self._blocks.values()))
+        said = f"{blocks} {kept} for the backward pass: {name_layers(self.blocks)}."
         return f"{said} {self.verified}".rstrip()
 
 
@@ -145,9 +156,8 @@ def _choose(model: nn.Module, blocks: Blocks | None, names: dict[nn.Module, str]
                 f"(blocks=Block), or the parts to compute again, such as blocks=[model.encoder, model.decoder]."
             )
         return found
-    given = list(blocks) if isinstance(blocks, (list, tuple, nn.ModuleList)) else [blocks]
     wanted: set[nn.Module] = set()
-    for each in given:
+    for each in _listed(blocks):
         if isinstance(each, type) and issubclass(each, nn.Module):
             of_class = [module for module in names if isinstance(module, each)]
             if not of_class:
@@ -158,7 +168,10 @@ def _choose(model: nn.Module, blocks: Blocks | None, names: dict[nn.Module, str]
                 raise UsageError(f"A {type(each).__name__} among blocks= is no part of {type(model).__name__}.")
             wanted.add(each)
         else:
-            raise UsageError(f"blocks={each!r}: it is a class of modules, several, or a list of modules.")
+            raise UsageError(
+                f"Of blocks=, {reprlib.repr(each)} is no module; it takes a class of modules, several, or a list of "
+                f"modules."
+            )
     if not wanted:
         raise UsageError("blocks= is empty, so there is nothing to checkpoint; leave it out to have blocks found.")
     chosen = [module for module in names if module in wanted]
@@ -173,26 +186,37 @@ def _choose(model: nn.Module, blocks: Blocks | None, names: dict[nn.Module, str]
     return chosen
 
 
+def _listed(blocks: Any) -> list[Any]:
+    if isinstance(blocks, nn.ModuleDict):
+        return list(blocks.values())
+    is_one = isinstance(blocks, (type, str, nn.Module)) or not isinstance(blocks, Iterable)
+    return [blocks] if is_one and not isinstance(blocks, nn.ModuleList) else list(blocks)
+
+
 def _require_callable(block: nn.Module, name: str) -> None:
     if isinstance(block, torch.jit.ScriptModule):
         raise UsageError(f"Block {name} is a ScriptModule, whose forward cannot be replaced; give the plain module.")
     if type(block).forward is nn.Module.forward and "forward" not in vars(block):
         raise UsageError(
-            f"{name} is a {type(block).__name__}, which holds modules and is not called itself. Give what it holds: "
-            f"blocks=list(...)."
+            f"{name} is a {type(block).__name__}, which holds modules and is not called itself. Give the modules in it."
         )
 
 
 def _takes_use_cache(module: nn.Module) -> bool:
     """Whether it is a model of transformers, or of its ways, that makes a KV cache unless told not to."""
-    if not hasattr(getattr(module, "config", None), "use_cache"):
-        return False
-    return "use_cache" in inspect.signature(type(module).forward).parameters
+    return hasattr(getattr(module, "config", None), "use_cache") and "use_cache" in _parameters_of(module)
 
 
 def _without_cache(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if module.training and torch.is_grad_enabled():
-        kwargs = {**kwargs, "use_cache": False}
-    return args, kwargs
+    if not (module.training and torch.is_grad_enabled()):
+        return args, kwargs
+    place = _parameters_of(module).index("use_cache") - 1  # the first is the module itself
+    if place < len(args):
+        return (*args[:place], False, *args[place + 1 :]), kwargs
+    return args, {**kwargs, "use_cache": False}
+
+
+def _parameters_of(module: nn.Module) -> list[str]:
+    return list(inspect.signature(type(module).forward).parameters)

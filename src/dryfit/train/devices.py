@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from dryfit.errors import UsageError
+from dryfit.train.nested import changed
 
 Batch = TypeVar("Batch")
 
@@ -32,10 +31,10 @@ def to_device(loader: Iterable[Batch], device: torch.device | str | int, *, pref
     gone through once per epoch.
 
     Raises:
-        UsageError: `prefetch` is below zero.
+        UsageError: `prefetch` is no number, or below zero.
     """
-    if prefetch < 0:
-        raise UsageError(f"prefetch={prefetch} is no number of batches; it has to be 0 or more.")
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
+        raise UsageError(f"prefetch={prefetch!r} is no number of batches; it has to be 0 or more.")
     place = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     return ToDevice(loader, place, prefetch)
 
@@ -58,13 +57,15 @@ class ToDevice(Generic[Batch]):
         return self._ahead()
 
     def _move(self, batch: Batch) -> Batch:
-        moved: Batch = _changed(batch, self._to_device, self._to_device)
+        def move(value: Any) -> Any:
+            return value.to(self._device) if _moves_itself(value) else value
+
+        moved: Batch = changed(batch, move, whole=_moves_itself)
         return moved
 
-    def _to_device(self, value: Any) -> Any:
-        return value.to(self._device)
-
     def _ahead(self) -> Iterator[Batch]:
+        # First, as its error says that there is no card, and a stream's does not.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         copying = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         coming: deque[tuple[Batch, torch.cuda.Event]] = deque()
         for copied in map(functools.partial(self._copy, copying), self._loader):
@@ -78,56 +79,33 @@ class ToDevice(Generic[Batch]):
     def _copy(self, copying: torch.cuda.Stream, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
         """Begin to copy what is on the host; the rest waits for its turn, as streams of its own may still write it."""
 
-        def begin(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.device.type != "cpu" or not _is_plain(tensor):
-                return tensor
-            pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+        def begin(value: Any) -> Any:
+            if not _is_plain(value) or value.device.type != "cpu":
+                return value
+            pinned = value if value.is_pinned() else value.pin_memory()
             return pinned.to(copying.device, non_blocking=True)  # the pinned block is reused after the copy only
 
         with torch.cuda.stream(copying):
-            return _changed(batch, begin, lambda other: other), copying.record_event()
+            return changed(batch, begin, whole=_moves_itself), copying.record_event()
 
     def _arrived(self, batch: Batch, copied: torch.cuda.Event) -> Batch:
         """Let the caller's stream wait for the copy, and the copy's memory for what that stream does."""
         working = torch.cuda.current_stream(self._device)
         working.wait_event(copied)
 
-        def take(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.device == working.device and _is_plain(tensor):
-                tensor.record_stream(working)
-                return tensor
-            return tensor.to(working.device)
+        def take(value: Any) -> Any:
+            if _is_plain(value) and value.device == working.device:
+                value.record_stream(working)
+                return value
+            return value.to(working.device) if _moves_itself(value) else value
 
-        arrived: Batch = _changed(batch, take, self._to_device)
+        arrived: Batch = changed(batch, take, whole=_moves_itself)
         return arrived
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_nested
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_nested
 
 
-def _changed(batch: Any, of_tensor: Callable[[torch.Tensor], Any], of_other: Callable[[Any], Any]) -> Any:
-    """The same batch with each tensor changed, and each other thing that has a `.to`."""
-
-    def changed(value: Any) -> Any:
-        return _changed(value, of_tensor, of_other)
-
-    if isinstance(batch, torch.Tensor):
-        return of_tensor(batch)
-    if isinstance(batch, MutableMapping):
-        other = copy.copy(batch)  # as what a BatchEncoding knows besides is no argument of its class
-        for name, value in batch.items():
-            other[name] = changed(value)
-        return other
-    if isinstance(batch, Mapping):
-        return {name: changed(value) for name, value in batch.items()}
-    if callable(getattr(batch, "to", None)):
-        return of_other(batch)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(changed, batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(map(changed, batch))
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        names = [field.name for field in dataclasses.fields(batch) if field.init]
-        return dataclasses.replace(batch, **{name: changed(getattr(batch, name)) for name in names})
-    return batch
+def _moves_itself(value: Any) -> bool:
+    return callable(getattr(value, "to", None))

@@ -14,11 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dryfit.errors import UsageError
 from dryfit.train.causes import Cause, find_causes
+from dryfit.train.given import require_micro_batch, require_one_of
 from dryfit.train.kept_state import KeptState
 from dryfit.train.normalising import Reduction, count_items, weight
+from dryfit.train.rehearsing import is_rehearsal
 from dryfit.train.splitting import rows_of, split
 from dryfit.train.synchronising import find_wrappers
-from dryfit.train.trial import ParameterDifference, Trial, compare, largest
+from dryfit.train.trial import ParameterDifference, Trial, compare, largest, relative_difference
 
 # Largest relative differences that pass for rounding without a further look, by the lowest precision that gradients or
 # modules' outputs have. Sums of a few thousand products in fp32 round to some hundred times its epsilon; in 16 bits
@@ -38,7 +40,7 @@ class WayDifference:
     @property
     def worst(self) -> ParameterDifference:
         """The parameter with the largest relative difference."""
-        return max(self.parameters, key=lambda each: each.relative if each.relative == each.relative else math.inf)
+        return max(self.parameters, key=relative_difference)
 
     @property
     def largest_relative(self) -> float:
@@ -56,7 +58,8 @@ class Equivalence:
     """What `check_equivalence` found; printed, it is the verdict, the causes, and the parameters that differ most.
 
     `ways` are "graphs kept" (one backward from the sum of all losses) and "backward per micro-batch". `equal` is true
-    where they give the whole batch's gradient but for rounding, and for dropout's masks.
+    where they give the whole batch's gradient but for rounding, and for dropout's masks. In a rehearsal there are no
+    `ways`, as nothing is computed that could be compared.
     """
 
     micro_batches: int
@@ -68,7 +71,7 @@ class Equivalence:
     def __str__(self) -> str:
         lines = [self.verdict, *(cause.sentence for cause in self.causes)]
         for way in self.ways:
-            worst = sorted(way.parameters, key=lambda each: each.relative, reverse=True)[:_SHOWN]
+            worst = sorted(way.parameters, key=relative_difference, reverse=True)[:_SHOWN]
             lines += ["", f"{way.way}: largest differences from the whole batch, relative and absolute"]
             lines += [f"  {each.relative:9.1e}  {each.absolute:9.1e}  {each.name}" for each in worst]
         return "\n".join(lines)
@@ -93,7 +96,8 @@ def check_equivalence(
     `split_batch(batch, micro_batch)`. Everything is computed in the mode the model is in, on the device it is on, so
     the whole batch has to fit. Two to some twenty passes are made; no optimizer steps, and buffers, gradients, modes
     and random number generators are put back bit for bit.
-    Of a DDP model the module inside is checked, without other ranks.
+    Of a DDP model the module inside is checked, without other ranks. In a rehearsal of dryfit's nothing is computed:
+    the passes take their memory, `equal` is true so that the program goes on, and the verdict says so.
 
     Relative differences are against each parameter's largest gradient (see `ParameterDifference`).
 
@@ -102,6 +106,7 @@ def check_equivalence(
             batch's gradient is zero or not finite, or the model is sharded.
     """
     model = _on_one_rank(model)
+    require_one_of(reduction, Reduction, "reduction")
     pieces = _cut(batch, micro_batch, split_batch)
     counts = _count(pieces, items, split_batch is None)
     if reduction == "sum" and items is None:
@@ -130,6 +135,11 @@ def check_equivalence(
 def _check(trial: Trial, *, reduction: Reduction, reversible: bool) -> Equivalence:
     with _noting_dtypes(trial.model) as dtypes:
         whole = trial.whole()
+    if is_rehearsal():
+        trial.graphs_kept()
+        trial.piece_by_piece()
+        verdict = "Not compared: on a virtual card nothing is computed."
+        return Equivalence(micro_batches=len(trial.pieces), equal=True, verdict=verdict, causes=(), ways=())
     ways = tuple(
         WayDifference(way=name, parameters=compare(gradients(), whole))
         for name, gradients in (
@@ -157,6 +167,11 @@ def _check(trial: Trial, *, reduction: Reduction, reversible: bool) -> Equivalen
 
 
 def _on_one_rank(model: nn.Module) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"{type(model).__name__} is no torch.nn.Module. The call is check_equivalence(model, loss_of, batch, "
+            f"micro_batch)."
+        )
     if isinstance(model, DistributedDataParallel):
         return _on_one_rank(model.module)
     if find_wrappers([model]).exchanges:
@@ -169,8 +184,7 @@ def _on_one_rank(model: nn.Module) -> nn.Module:
 
 
 def _cut(batch: Any, micro_batch: int, split_batch: Callable[[Any, int], Any] | None) -> list[Any]:
-    if isinstance(micro_batch, bool) or not isinstance(micro_batch, int) or micro_batch < 1:
-        raise UsageError(f"micro_batch={micro_batch!r}: it is a number of samples, 1 or more.")
+    require_micro_batch(micro_batch)
     if split_batch is not None:
         pieces = list(split_batch(batch, micro_batch))
         if len(pieces) < 2:

@@ -32,12 +32,15 @@ def evaluation(*models: nn.Module, inference: bool = True) -> Iterator[None]:
     """
     inference = inference and not find_wrappers(models).sharded
     modes = [(module, module.training) for model in models for module in model.modules()]
-    for model in models:
-        model.eval()
     try:
+        for model in models:
+            model.eval()
         with torch.inference_mode() if inference else torch.no_grad():
             yield
     finally:
+        # Older versions of PyTorch would use casts of weights that were made here, without a graph, in the training
+        # that goes on in the same autocast region: pytorch/pytorch#158232.
+        torch.clear_autocast_cache()
         _restore(modes)
         if inference:
             _make_fit_for_training(models)

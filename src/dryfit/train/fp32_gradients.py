@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,26 +20,27 @@ class Fp32Gradients:
     sum is rounded to it once, after clipping, when the optimizer is due.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._low = [p for p in parameters if p.dtype in (torch.bfloat16, torch.float16) and p.requires_grad]
-        self._high = [p for p in parameters if p.dtype not in (torch.bfloat16, torch.float16) and p.requires_grad]
+    def __init__(self, parameters: Callable[[], list[nn.Parameter]]) -> None:
+        self._all_parameters = parameters  # asked anew each time, as layers may be unfrozen or added between epochs
         self._sums: dict[nn.Parameter, torch.Tensor] = {}
 
-    @property
-    def low_precision(self) -> int:
-        """How many parameters are of 2 bytes."""
-        return len(self._low)
+    def parameters(self, *, low: bool) -> list[nn.Parameter]:
+        """Those to be trained, of 2 bytes or of more."""
+        return [each for each in self._all_parameters() if each.requires_grad and _is_low(each) == low]
 
     @property
     def sum_bytes(self) -> int:
         """What the sums take while a window runs, beyond gradients in the parameters' dtype: half of this less."""
-        return sum(4 * parameter.numel() for parameter in self._low)
+        return sum(4 * parameter.numel() for parameter in self.parameters(low=True))
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Take every gradient that a backward makes."""
         register = torch.Tensor.register_post_accumulate_grad_hook
-        handles: list[RemovableHandle] = [register(parameter, self._take) for parameter in self._low]  # type: ignore[no-untyped-call]
+        handles: list[RemovableHandle] = [
+            register(parameter, self._take)  # type: ignore[no-untyped-call]
+            for parameter in self.parameters(low=True)
+        ]
         try:
             yield
         finally:
@@ -62,7 +63,7 @@ class Fp32Gradients:
 
     def add_ranks(self, group: Any) -> None:
         """Sum every gradient over the ranks, in fp32; all ranks take all parameters in the same order."""
-        parameters = [*self._low, *self._high]
+        parameters = [*self.parameters(low=True), *self.parameters(low=False)]
         if not parameters:
             return
         device = parameters[0].device
@@ -76,7 +77,7 @@ class Fp32Gradients:
             handle.wait()
 
     def _total(self, parameter: nn.Parameter) -> torch.Tensor:
-        if parameter.dtype in (torch.bfloat16, torch.float16):
+        if _is_low(parameter):
             if parameter not in self._sums:
                 self._sums[parameter] = torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)
             return self._sums[parameter]
@@ -86,7 +87,7 @@ class Fp32Gradients:
 
     def carriers(self) -> list[torch.Tensor]:
         """Tensors whose `.grad` are the gradients in fp32, for clipping in place."""
-        carriers: list[torch.Tensor] = [*self._high]
+        carriers: list[torch.Tensor] = [*self.parameters(low=False)]
         for total in self._sums.values():
             carrier = total.view_as(total)
             carrier.grad = total
@@ -101,3 +102,7 @@ class Fp32Gradients:
     def clear(self) -> None:
         """Let go of the sums."""
         self._sums.clear()
+
+
+def _is_low(parameter: nn.Parameter) -> bool:
+    return parameter.dtype in (torch.bfloat16, torch.float16)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
+
+from dryfit.train.random_states import read_random_states
 
 
 class KeptState:
@@ -27,13 +28,12 @@ class KeptState:
         ]
         self._gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
         tensors = [*model.parameters(), *model.buffers()]
-        self._devices = sorted({each.device.index for each in tensors if each.device.type == "cuda"})
-        self._randomness = self._read_randomness()
+        self._randomness = read_random_states({each.device.index for each in tensors if each.device.type == "cuda"})
 
     def rewind(self) -> None:
         """Put buffers and generators back to where they were, and free gradients, for another trial."""
         self.rewind_buffers()
-        self._write_randomness()
+        self._randomness.write()
         for parameter in self._model.parameters():
             parameter.grad = None
 
@@ -65,24 +65,6 @@ class KeptState:
         random.seed(seed)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed(seed)
-
-    def _read_randomness(self) -> tuple[Any, ...]:
-        numpy = sys.modules.get("numpy")
-        return (
-            torch.get_rng_state(),
-            [torch.cuda.get_rng_state(device) for device in self._devices],
-            random.getstate(),
-            numpy.random.get_state() if numpy else None,
-        )
-
-    def _write_randomness(self) -> None:
-        of_cpu, of_cards, of_python, of_numpy = self._randomness
-        torch.set_rng_state(of_cpu)
-        for device, state in zip(self._devices, of_cards, strict=True):
-            torch.cuda.set_rng_state(state, device)
-        random.setstate(of_python)
-        if of_numpy is not None:
-            sys.modules["numpy"].random.set_state(of_numpy)
 
 
 def set_modes(modules: Iterable[nn.Module], *, training: bool) -> None:

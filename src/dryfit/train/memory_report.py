@@ -44,7 +44,9 @@ class MemoryReport:
     """
 
     def __init__(self, predicted: str | Path | PredictedPeaks | None) -> None:
-        self.predicted = predicted_peaks(predicted) if isinstance(predicted, (str, Path)) else predicted
+        self.predicted = (
+            predicted if predicted is None or isinstance(predicted, PredictedPeaks) else predicted_peaks(predicted)
+        )
         self.phases: dict[str, Memory] = {}
         self.steps = 0
         self._phase = ""

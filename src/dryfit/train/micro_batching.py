@@ -18,6 +18,7 @@ from dryfit.errors import UsageError
 from dryfit.train import splitting
 from dryfit.train.attempting import Failure, add_note, attempt, tell_end, tell_smaller
 from dryfit.train.batch_norms import batch_norms_in_train_mode, warn_of_batch_norms
+from dryfit.train.given import enabled, modules_of, require_micro_batch, require_one_of
 from dryfit.train.losses import require_loss
 from dryfit.train.normalising import Reduction, count_items, uneven
 from dryfit.train.predictions import largest_that_fits
@@ -83,16 +84,17 @@ def micro_batched(
         UsageError: the model is sharded by FSDP, or the batch, the loss or `start` is not what it has to be.
         the error itself: memory ran out with a single sample, or with `halve=False`; a note says what was tried.
     """
-    if isinstance(start, bool) or (isinstance(start, int) and start < 1):
-        raise UsageError(f"start={start} is no number of samples; it has to be 1 or more.")
+    if start is not None and not isinstance(start, (str, Path)):
+        require_micro_batch(start, "start")
+    require_one_of(reduction, Reduction, "reduction")
     return MicroBatched(
         step=step,
-        models=(model,) if isinstance(model, nn.Module) else tuple(model),
+        models=modules_of(model, "micro_batched(step, model)"),
         micro_batch=largest_that_fits(start) if isinstance(start, (str, Path)) else start,
         halve=halve,
         items=items,
         reduction=reduction,
-        scaler=scaler,
+        scaler=enabled(scaler),
         split=split,
     )
 
@@ -101,6 +103,9 @@ class MicroBatched(Generic[Batch]):
     """A step that cuts its batch so that it fits; `micro_batched` makes it.
 
     `micro_batch` is how many samples go through at once, None while a whole batch does; it may be set.
+
+    Raises (when called):
+        UsageError: the model is sharded by FSDP, or the batch, the loss or `micro_batch` is not what it has to be.
     """
 
     def __init__(
@@ -119,7 +124,7 @@ class MicroBatched(Generic[Batch]):
         self._halve = halve
         self._step, self._models, self._items, self._split = step, models, items, split
         self._reduction: Reduction = reduction
-        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._scaler = scaler
         self._parameters = list({id(each): each for model in models for each in model.parameters()}.values())
         self._ranks: RankAverages | None = None
         self._has_warned_of_pieces = False
@@ -160,7 +165,7 @@ class MicroBatched(Generic[Batch]):
                 raise error from found.error
             samples = min(samples, self.micro_batch or samples)
             failures.append((samples, found))
-            if found.error and (samples == 1 or not self._halve):
+            if found.error and (samples <= 1 or not self._halve):
                 add_note(found.error, tell_end(failures))
                 raise found.error
             # Outside of any `except`, within which the interpreter itself keeps the error.
@@ -186,6 +191,7 @@ class MicroBatched(Generic[Batch]):
         return total
 
     def _cut(self, batch: Batch, size: int) -> list[Batch]:
+        require_micro_batch(size)
         samples = self._samples(batch)
         if size >= samples:
             return [batch]

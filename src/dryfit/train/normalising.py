@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
 from dryfit.errors import UsageError
+from dryfit.train.nested import tensors_in
 
 Reduction = Literal["mean", "sum"]
 
@@ -49,18 +50,6 @@ def count_items(items: Callable[[Any], Any], batch: Any, where: str) -> float:
             f"Look at that batch, or at how it is counted."
         )
     return count
-
-
-def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a batch, in their order, through mappings, lists and tuples."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from tensors_in(value)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from tensors_in(value)
 
 
 def leading_rows(batch: Any) -> int | None:

@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from dryfit.errors import UsageError
+from dryfit.train.nested import changed, tensors_in
 
 
-def flatten(output: Any) -> list[torch.Tensor]:
-    """The tensors in a tensor, tuple, list, mapping or dataclass, in order.
-
-    >>> [tensor.shape[0] for tensor in flatten({"image": torch.zeros(2, 3), "text": (torch.zeros(4), "a name")})]
-    [2, 4]
-    """
-    if isinstance(output, torch.Tensor):
-        return [output]
-    if isinstance(output, Mapping):
-        values: Sequence[Any] = [*output.values()]
-    elif isinstance(output, (list, tuple)):
-        values = output
-    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
-        values = [getattr(output, field.name) for field in dataclasses.fields(output)]
-    else:
-        return []
-    return [tensor for value in values for tensor in flatten(value)]
-
-
-def rebuild(output: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """The same output with other tensors in the place of its own."""
-    if isinstance(output, torch.Tensor):
-        return next(tensors)
-    if isinstance(output, Mapping):
-        changed = {name: rebuild(value, tensors) for name, value in output.items()}
-        return changed if type(output) is dict else type(output)(changed)  # type: ignore[call-arg]
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*(rebuild(value, tensors) for value in output))
-    if isinstance(output, (list, tuple)):
-        return type(output)(rebuild(value, tensors) for value in output)
-    if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        names = [field.name for field in dataclasses.fields(output)]
-        return dataclasses.replace(output, **{name: rebuild(getattr(output, name), tensors) for name in names})
-    return output
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
     """The output of a whole batch, made from its pieces'; `leaves` are the tensors in it, and take gradients."""
 
@@ -74,7 +39,7 @@ def join(outputs: Sequence[Any], whose: str) -> Joined:
     Raises:
         UsageError: the pieces gave no tensors, different numbers of them, or numbers that differ.
     """
-    pieces = [flatten(output) for output in outputs]
+    pieces = [tensors_in(output) for output in outputs]
     counts = sorted({len(tensors) for tensors in pieces})
     if counts == [0] or len(counts) > 1:
         raise UsageError(
@@ -84,7 +49,9 @@ def join(outputs: Sequence[Any], whose: str) -> Joined:
     joined = [_join(parts, whose) for parts in zip(*pieces, strict=True)]
     leaves = tuple(each.detach().requires_grad_(each.is_floating_point() or each.is_complex()) for each in joined)
     rows = tuple(tuple(part.shape[0] if part.dim() else 0 for part in parts) for parts in zip(*pieces, strict=True))
-    return Joined(output=rebuild(outputs[0], iter(leaves)), leaves=leaves, rows=rows)
+    following = iter(leaves)
+    output = changed(outputs[0], lambda each: next(following) if isinstance(each, torch.Tensor) else each)
+    return Joined(output=output, leaves=leaves, rows=rows)
 
 
 def _join(parts: Sequence[torch.Tensor], whose: str) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import TracebackType
 
 import torch
@@ -44,7 +45,7 @@ class PeakMemory:
         _note_and_restart(devices)
         self._at_start = {device: memory_of(device) for device in devices}
         self._noted, self._is_over = {}, False
-        _RUNNING.append(self)
+        _RUNNING.add(self)
         return self
 
     def __exit__(
@@ -52,7 +53,7 @@ class PeakMemory:
     ) -> None:
         self._noted = self.devices
         self._is_over = True
-        _RUNNING.remove(self)
+        _RUNNING.discard(self)
 
     @property
     def devices(self) -> dict[torch.device, Memory]:
@@ -96,4 +97,5 @@ def _note_and_restart(devices: list[torch.device]) -> None:
         restart_peak(device)
 
 
-_RUNNING: list[PeakMemory] = []  # the blocks that have begun and not ended, from the outermost
+# The blocks that have begun and not ended; one that is let go without an end, as by an error, is gone.
+_RUNNING: weakref.WeakSet[PeakMemory] = weakref.WeakSet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -106,13 +106,29 @@ def _held_on(device: torch.device, tensors: Sequence[torch.Tensor]) -> tuple[Hel
     counted: set[int] = set()
     found = []
     for what, group in groups.items():
-        here = sorted((each for each in group if each.device == device), key=lambda each: each.nbytes)
+        here = sorted((each for each in _stored(group) if each.device == device), key=lambda each: each.nbytes)
         by_address = {each.untyped_storage().data_ptr(): each for each in here}  # rather than of a view, of the whole
         own = [tensor for address, tensor in by_address.items() if address and address not in counted]
         counted |= by_address.keys()
         if own:
             found.append(_held(what, own))
     return tuple(found)
+
+
+def _stored(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Those that lie in a storage as they are, and what a DTensor or the like consists of."""
+    for each in tensors:
+        if hasattr(each, "__tensor_flatten__"):  # a wrapper
+            names, _ = each.__tensor_flatten__()
+            parts = [getattr(each, name) for name in names]
+            yield from _stored(part for part in parts if isinstance(part, torch.Tensor))
+        elif each.layout == torch.strided and not each.is_nested and not _is_traced_with(each):
+            yield each
+
+
+def _is_traced_with(tensor: torch.Tensor) -> bool:
+    """Whether it is one of those of torch.compile's that have no storage, and answer for themselves."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _held(what: str, tensors: Sequence[torch.Tensor]) -> Held:
@@ -135,8 +151,7 @@ def _storage_bytes(tensor: torch.Tensor) -> int:
 
 def _tensors_of_python() -> list[torch.Tensor]:
     # type(), as `__class__` of what is loaded lazily can import or warn.
-    found = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
-    return [each for each in found if each.layout == torch.strided and each.device.type != "meta"]
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
 
 
 def _kept_error() -> str:

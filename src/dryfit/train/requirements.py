@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from dryfit.errors import UsageError
+from dryfit.train.given import require_one_of
 from dryfit.train.normalising import Reduction
-from dryfit.train.stepping import Stepper, scheduled
+from dryfit.train.stepping import Stepper, parameters_of, scheduled
 from dryfit.train.synchronising import Sync
+
+Last = Literal["step", "drop", "carry"]
 
 
 def require_sense(
@@ -31,25 +34,27 @@ def require_sense(
         UsageError: they do not; the message says which and what to do.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UsageError(f"steps={steps!r}: it is the number of micro-batches per optimizer step, 1 or more.")
-    for name, value, allowed in (
-        ("reduction", reduction, get_args(Reduction)),
-        ("last", last, ("step", "drop", "carry")),
-        ("sync", sync, get_args(Sync)),
-    ):
-        if value not in allowed:
-            raise UsageError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}.")
-    if stepper.clip_norm is not None and not stepper.clip_norm > 0:
-        raise UsageError(f"clip_norm={stepper.clip_norm!r}: the largest norm allowed has to be above zero.")
+        raise UsageError(f"steps={steps!r}: it is the number of micro-batches per optimizer step, an int of 1 or more.")
+    require_one_of(reduction, Reduction, "reduction")
+    require_one_of(last, Last, "last")
+    require_one_of(sync, Sync, "sync")
+    clip_norm: Any = stepper.clip_norm
+    if clip_norm is not None and not (isinstance(clip_norm, numbers.Real) and float(clip_norm) > 0):
+        raise UsageError(f"clip_norm={clip_norm!r}: the largest norm allowed has to be a number above zero.")
     for model in models:
         if type(model).__module__.partition(".")[0] == "deepspeed":
             raise UsageError(
                 "A DeepSpeed engine accumulates by itself (gradient_accumulation_steps); accumulate is for plain "
                 "PyTorch, DDP and FSDP."
             )
-    _require_optimizers(stepper.optimizers)
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in stepper.optimizers):
+        raise UsageError(
+            "LBFGS calls a closure to compute the loss anew within one step, so no window of gradients can be made "
+            "before it. Use another optimizer, or accumulate inside the closure."
+        )
     _require_schedulers(stepper)
-    _require_scaler(stepper)
+    if stepper.scaler:
+        _require_scaler(stepper)
     if stepper.wrappers.fsdp1 and stepper.clip_norm is not None and len(stepper.wrappers.fsdp1) > 1:
         raise UsageError(
             f"The models hold {len(stepper.wrappers.fsdp1)} FullyShardedDataParallel modules side by side, and each "
@@ -63,24 +68,6 @@ def require_sense(
         )
     if stepper.fp32:
         _require_fp32(stepper, group)
-
-
-def _require_optimizers(optimizers: Sequence[Any]) -> None:
-    if not optimizers:
-        raise UsageError("accumulate was given no optimizer.")
-    for optimizer in optimizers:
-        if not isinstance(optimizer, Optimizer):
-            raise UsageError(f"{type(optimizer).__name__} is no torch.optim.Optimizer.")
-        if isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-            raise UsageError(
-                f"{type(optimizer).__name__} is a wrapper that decides by itself when to step. Give accumulate the "
-                f"optimizer inside it (optimizer.optimizer), or use the accumulation of the library it comes from."
-            )
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise UsageError(
-                "LBFGS calls a closure to compute the loss anew within one step, so no window of gradients can be "
-                "made before it. Use another optimizer, or accumulate inside the closure."
-            )
 
 
 def _require_schedulers(stepper: Stepper) -> None:
@@ -98,7 +85,13 @@ def _require_schedulers(stepper: Stepper) -> None:
 
 
 def _require_scaler(stepper: Stepper) -> None:
-    if stepper.scaler is None or not stepper.wrappers.fsdp1:
+    shared = sum(len(parameters_of([optimizer])) for optimizer in stepper.optimizers) - len(stepper.parameters())
+    if shared:
+        raise UsageError(
+            f"{shared} parameters are in more than one optimizer, and GradScaler unscales the gradients of each by "
+            f"itself, so theirs would be unscaled twice. Give each parameter to one optimizer, or leave out the scaler."
+        )
+    if not stepper.wrappers.fsdp1:
         return
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
@@ -116,7 +109,7 @@ def _require_fp32(stepper: Stepper, group: Any) -> None:
         raise UsageError(
             "fp32_gradients goes with bf16 parameters, whose range needs no GradScaler; leave one of them out."
         )
-    if stepper.wrappers.sharded and stepper.fp32.low_precision:
+    if stepper.wrappers.sharded and stepper.fp32.parameters(low=True):
         raise UsageError(
             "FSDP keeps gradients in the dtype of the sharded parameters. For sums in fp32 keep the parameters in fp32 "
             "and give fully_shard a MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32), "

@@ -12,6 +12,8 @@ import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dryfit.train.torch_private import mesh_of_fsdp2
+
 Sync = Literal["auto", "every", "last"]
 
 
@@ -106,8 +108,12 @@ def groups_that_average(wrappers: Wrappers) -> tuple[Any, ...]:
         if module.sharding_strategy.name.startswith(("HYBRID", "_HYBRID")):  # its group holds the shards' ranks alone
             return (torch.distributed.group.WORLD,)
         return (module.process_group,)
-    for module in wrappers.fsdp2:
-        for parameter in module.parameters():
+    for outermost in wrappers.fsdp2:
+        for module in outermost.modules():
+            if (mesh := mesh_of_fsdp2(module)) is not None:
+                return groups_of_mesh(mesh)
+    for outermost in wrappers.fsdp2:  # of a PyTorch that has another name for it
+        for parameter in outermost.parameters():
             if (mesh := getattr(parameter, "device_mesh", None)) is not None:
                 return groups_of_mesh(mesh)
     return ()

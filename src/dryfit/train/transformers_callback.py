@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from dryfit.train.memory_report import (
     MemoryReport,
     say,
 )
+from dryfit.train.missing_package import MissingPackage
 from dryfit.train.predictions import PredictedPeaks
 from dryfit.train.training_mistakes import warn_of_missing_gradients, warn_of_mistakes
 
+if importlib.util.find_spec("transformers") is None:
+    raise MissingPackage("TransformersMemoryCallback", "transformers", "transformers")
 _TrainerCallback: Any = importlib.import_module("transformers.trainer_callback").TrainerCallback
 
 
@@ -54,7 +58,7 @@ class TransformersMemoryCallback(_TrainerCallback):  # type: ignore[misc]
         self._tell = tell
         self._hooks: list[Any] = []
         self._first = FORWARD
-        self._has_stepped = False
+        self._has_stepped = self._is_training = False
 
     @property
     def peaks(self) -> dict[str, Memory]:
@@ -64,10 +68,11 @@ class TransformersMemoryCallback(_TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model = kwargs["model"]
         warn_of_mistakes(model, args.gradient_accumulation_steps)
-        self._has_stepped = False
+        self._has_stepped, self._is_training = False, True
+        self._remove_hooks()  # of a training that an error has ended, maybe of another model
         if args.torch_compile:
             self._first = FORWARD_AND_BACKWARD
-        elif not self._hooks:
+        else:
             self._hooks = [
                 model.register_forward_pre_hook(self._before_forward),
                 model.register_forward_hook(self._after_forward),
@@ -94,16 +99,23 @@ class TransformersMemoryCallback(_TrainerCallback):  # type: ignore[misc]
             self.report.enter(EVALUATION)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.report.enter(AFTER_STEP)
+        if self._is_training:
+            self.report.enter(AFTER_STEP)
+        else:
+            self.report.leave()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self._is_training = False
+        self._remove_hooks()
         if state.is_world_process_zero:
             say(self.report, self._tell)
         else:
             self.report.leave()
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def _before_forward(self, *_: Any) -> None:
         self.report.enter(FORWARD if torch.is_grad_enabled() else EVALUATION)

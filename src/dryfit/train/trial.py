@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,20 @@ class Trial:
         self.state.rewind()
         return self._backward(self._loss(*self._named()[at]))
 
+    def not_finite(self) -> str:
+        """Which piece has a loss or a gradient that is no finite number, in words; "" where none has."""
+        for piece, whose in self._named():
+            self.state.rewind()
+            loss = self._loss(piece, whose)
+            value = float(loss.detach())
+            gradients = self._backward(loss)
+            if not math.isfinite(value):
+                return f"The loss of {whose} is {value}"
+            for name, gradient in gradients.items():
+                if not math.isfinite(_largest_element(gradient)):
+                    return f"The gradient of {name} is not finite for {whose}"
+        return ""
+
     def difference(self) -> float:
         """The largest relative difference between the whole batch and piece by piece, as the model now is."""
         whole = self.whole()
@@ -123,8 +138,13 @@ def compare(found: Gradients, whole: Gradients) -> tuple[ParameterDifference, ..
 
 
 def largest(differences: Sequence[ParameterDifference]) -> float:
-    """The largest relative difference of any parameter; one that is no number counts as infinite."""
-    return max(each.relative if each.relative == each.relative else float("inf") for each in differences)
+    """The largest relative difference of any parameter."""
+    return max(map(relative_difference, differences))
+
+
+def relative_difference(difference: ParameterDifference) -> float:
+    """A parameter's relative difference; one that is no number counts as infinite."""
+    return difference.relative if difference.relative == difference.relative else math.inf
 
 
 def sample(gradients: Gradients, names: Sequence[str], entries: int) -> torch.Tensor:

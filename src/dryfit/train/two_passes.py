@@ -13,8 +13,10 @@ from torch.amp import GradScaler
 from dryfit.errors import UsageError
 from dryfit.train.batch_norms import batch_norms_in_train_mode, name_layers
 from dryfit.train.changed_buffers import ChangedBuffers
+from dryfit.train.given import enabled, modules_of, require_micro_batch
 from dryfit.train.losses import require_loss
-from dryfit.train.outputs import flatten, join
+from dryfit.train.nested import tensors_in
+from dryfit.train.outputs import join
 from dryfit.train.random_states import RandomStates, read_random_states
 from dryfit.train.splitting import split
 from dryfit.train.synchronising import find_wrappers, synchronising
@@ -68,6 +70,7 @@ def two_pass(
             does not depend on what a model gave.
     """
     towers = _towers(model, batch, micro_batch, encode)
+    scaler = enabled(scaler)
     with torch.no_grad(), _no_casts_kept():
         joined = [join(tower.encode_all(), tower.name) for tower in towers]
     with torch.enable_grad():
@@ -96,7 +99,7 @@ class _Tower:
         self._encode = encode
         self._randomness: list[RandomStates] = []
         self._changes: list[ChangedBuffers] = []
-        tensors = [*model.parameters(), *flatten(pieces[0])]
+        tensors = [*model.parameters(), *tensors_in(pieces[0])]
         self._cards = sorted({each.device.index for each in tensors if each.device.type == "cuda"})
 
     def encode_all(self) -> list[Any]:
@@ -125,7 +128,8 @@ class _Tower:
         if all(gradient is None for gradient in gradients):  # a number's gradient is in the last piece alone
             return True
         with self._randomness[at].replayed(), self._changes[at]:
-            tensors = flatten(self._encode(self.model, self._pieces[at]))
+            tensors = tensors_in(self._encode(self.model, self._pieces[at]))
+        self._require_same(tensors, gradients, at)
         pairs = [
             (tensor, gradient)
             for tensor, gradient in zip(tensors, gradients, strict=True)
@@ -133,23 +137,35 @@ class _Tower:
         ]
         if not pairs and not self.has_trainable:
             return False
-        self._require_same(pairs, at)
+        self._require_graph(pairs, at)
         _backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
         return True
 
-    def _require_same(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], at: int) -> None:
+    def _require_graph(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], at: int) -> None:
         if not pairs:
             raise UsageError(
                 f"What {self.name} gave for micro-batch {at + 1} of {len(self._pieces)} has no graph, though it has "
                 f"parameters to train: encode detaches it, or computes it under no_grad."
             )
-        for tensor, gradient in pairs:
-            if tensor.shape != gradient.shape:
-                raise UsageError(
-                    f"{self.name} gave shape {tuple(tensor.shape)} for micro-batch {at + 1} of {len(self._pieces)} in "
-                    f"the second pass, and {tuple(gradient.shape)} in the first. encode has to give the same for the "
-                    f"same micro-batch and random numbers."
-                )
+
+    def _require_same(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None], at: int) -> None:
+        now, before = f"{len(tensors)} tensors", f"{len(gradients)}"
+        if len(tensors) == len(gradients):
+            differ = next(
+                (
+                    (tensor.shape, gradient.shape)
+                    for tensor, gradient in zip(tensors, gradients, strict=True)
+                    if gradient is not None and tensor.shape != gradient.shape
+                ),
+                None,
+            )
+            if differ is None:
+                return
+            now, before = f"shape {tuple(differ[0])}", f"{tuple(differ[1])}"
+        raise UsageError(
+            f"{self.name} gave {now} for micro-batch {at + 1} of {len(self._pieces)} in the second pass, and {before} "
+            f"in the first. encode has to give the same for the same micro-batch and random numbers."
+        )
 
 
 def _towers(
@@ -158,10 +174,10 @@ def _towers(
     micro_batch: int | Sequence[int],
     encode: Encode | Sequence[Encode] | None,
 ) -> list[_Tower]:
-    if isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList):
-        models, batches = [model], [batch]
-    else:
-        models, batches = list(model), list(batch)
+    models = modules_of(
+        [*model] if isinstance(model, nn.ModuleList) else model, "two_pass(model, batch, loss_of, micro_batch=...)"
+    )
+    batches = list(batch) if isinstance(model, (nn.ModuleList, list, tuple)) else [batch]
     rows: list[Any] = [*micro_batch] if isinstance(micro_batch, (list, tuple)) else [micro_batch] * len(models)
     encodes: list[Any] = [*encode] if isinstance(encode, (list, tuple)) else [encode or _call] * len(models)
     for what, given in (("batch", batches), ("micro_batch", rows), ("encode", encodes)):
@@ -169,8 +185,7 @@ def _towers(
             raise UsageError(f"{len(models)} models were given, and {what}= has {len(given)}; give one for each.")
     towers = []
     for at, each in enumerate(models):
-        if isinstance(rows[at], bool) or not isinstance(rows[at], int) or rows[at] < 1:
-            raise UsageError(f"micro_batch={rows[at]!r}: it is a number of samples, 1 or more.")
+        require_micro_batch(rows[at])
         name = type(each).__name__ + (f" (model {at + 1} of {len(models)})" if len(models) > 1 else "")
         if norms := batch_norms_in_train_mode(each):
             raise UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,8 @@ from dryfit.errors import UsageError
 from dryfit.train.batch_norms import name_layers
 from dryfit.train.kept_state import KeptState
 from dryfit.train.losses import require_loss
-from dryfit.virtual_card.settings import VARIABLE
+from dryfit.train.out_of_memory import is_out_of_memory
+from dryfit.train.rehearsing import is_rehearsal
 
 # Differences relative to a tensor's largest element. Two plain passes differ where kernels add in no fixed order: some
 # times that much is rounding still, and so is what the dtype's sums round to. More than the most noise is no rounding.
@@ -50,7 +50,7 @@ class Verification:
                 model.train()  # in eval mode nothing would be checkpointed
             self._plain = self._run()
             self._noise = _largest(_differences(self._run(), self._plain))
-            if self._noise > _MOST_NOISE and not _is_rehearsal():
+            if self._noise > _MOST_NOISE and not is_rehearsal():
                 raise UsageError(
                     "The model cannot be verified: two passes without checkpointing, from the same state and random "
                     "numbers, differ from each other. loss_of or the model changes something of its own, or draws "
@@ -72,9 +72,9 @@ class Verification:
         Raises:
             UsageError: a trainable tensor gets no gradient, or loss, gradients or buffers differ by more than rounding.
         """
-        found = self._run()
+        found = self._run_again()
         self._require_gradients(found, allow_unused=allow_unused)
-        if _is_rehearsal():
+        if is_rehearsal():
             return "Not verified: on a virtual card nothing is computed."
         counted = f"loss, {len(found.gradients)} gradients and {len(found.buffers)} buffers"
         if _bit_equal(found, self._plain):
@@ -82,7 +82,7 @@ class Verification:
         differences = _differences(found, self._plain)
         most = _largest(differences)
         dtypes = {gradient.dtype for gradient in found.gradients.values()}
-        if most <= max(_NOISE * self._noise, *(_rounding(dtype) for dtype in dtypes)):
+        if most <= max([_NOISE * self._noise, *map(_rounding, dtypes)]):
             return (
                 f"Verified on one batch: {counted} are equal to rounding with and without checkpointing; largest "
                 f"relative difference {most:.1e}, and {self._noise:.1e} between two passes without it."
@@ -95,8 +95,21 @@ class Verification:
             f"a buffer, or give blocks= without that block."
         )
 
+    def _run_again(self) -> _Pass:
+        try:
+            return self._run()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            first_line = str(error).partition("\n")[0]
+            raise UsageError(
+                f"The batch goes through without checkpointing, and with it fails: {first_line} A block computed again "
+                f"does something else than at first. Give blocks= without that block."
+            ) from error
+
     def _require_gradients(self, found: _Pass, *, allow_unused: bool) -> None:
-        trainable = [name for name, each in self._model.named_parameters() if each.requires_grad]
+        # of parameters that FSDP has on other ranks alone, this one has no elements, and no gradient
+        trainable = [name for name, each in self._model.named_parameters() if each.requires_grad and each.numel()]
         missing = [name for name in trainable if name not in found.gradients]
         lost = [name for name in missing if name in self._plain.gradients]
         how_many = f"{len(lost or missing)} of {len(trainable)} trainable tensors get no gradient"
@@ -121,7 +134,7 @@ class Verification:
             loss = require_loss(self._loss_of(self._model, self._batch), "the batch to verify with")
             loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach()
-        if not math.isfinite(float(loss)) and not _is_rehearsal():
+        if not math.isfinite(float(loss)) and not is_rehearsal():
             raise UsageError(f"The loss of the batch to verify with is {float(loss)}, so nothing can be compared.")
         gradients: Tensors = {}
         for name, parameter in self._model.named_parameters():
@@ -130,11 +143,6 @@ class Verification:
                 parameter.grad = None
         buffers = {name: _local(buffer.detach()).clone() for name, buffer in self._model.named_buffers()}
         return _Pass(loss=loss, gradients=gradients, buffers=buffers)
-
-
-def _is_rehearsal() -> bool:
-    """Whether numbers mean nothing; passes are made all the same, as their memory is part of the program's."""
-    return VARIABLE in os.environ
 
 
 def _bit_equal(one: _Pass, other: _Pass) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -11,10 +12,12 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from dryfit.errors import UsageError
-from dryfit.train.losses import require_loss
+from dryfit.train.losses import divided_by_hand, require_loss
 from dryfit.train.normalising import Reduction, weight
 from dryfit.train.stepping import Stepper
 from dryfit.train.synchronising import Sync, synchronising
+from dryfit.train.torch_private import is_unscaled, version_of
+from dryfit.train.warning_classes import AccumulationWarning
 
 Batch = TypeVar("Batch")
 
@@ -62,6 +65,7 @@ class Window(Generic[Batch]):
         self._weight = self._own_weight = 0.0
         self._loss: torch.Tensor | None = None
         self._gradient_of: Any = None  # a parameter that has a gradient since the last backward
+        self._version = 0  # of that gradient, which counts changes in place
         self._holding = ExitStack()
 
     def __len__(self) -> int:
@@ -115,10 +119,18 @@ class Window(Generic[Batch]):
 
         Raises:
             UsageError: the loss is no scalar tensor with a graph, the micro-batch had its backward already, or
-                gradients of earlier micro-batches are gone.
+                gradients of earlier micro-batches are gone or were changed.
         """
         self._require_one_backward()
         require_loss(loss, self._where().lower())
+        if self._reduction == "mean" and divided_by_hand(loss, self._size):
+            warnings.warn(
+                f"The loss is a mean divided by {self._size}, as many as there are micro-batches in the window. "
+                f"window.backward divides by that itself, so the gradient would be {self._size} times too small: leave "
+                f"the division out of the loop.",
+                AccumulationWarning,
+                stacklevel=2,
+            )
         weighted = loss * self._weight
         scaler = self._stepper.scaler
         scaled = weighted if scaler is None else scaler.scale(weighted)
@@ -128,6 +140,8 @@ class Window(Generic[Batch]):
         self._done += 1
         if self._gradient_of is None and not self._stepper.wrappers.fsdp1:  # which moves gradients between parameters
             self._gradient_of = next((p for p in self._stepper.parameters() if p.grad is not None), None)
+        if self._gradient_of is not None:
+            self._version = version_of(self._gradient_of.grad)
 
     def step(self) -> None:
         """Clip, step, clear the gradients and advance the schedule, once for the window.
@@ -192,6 +206,13 @@ class Window(Generic[Batch]):
                 f"window.backward once."
             )
         self._require_gradient_kept()
+        changed = self._gradient_of is not None and version_of(self._gradient_of.grad) != self._version
+        if changed or any(is_unscaled(self._stepper.scaler, each) for each in self._stepper.optimizers):
+            raise UsageError(
+                f"The gradients of earlier micro-batches of window {self.index} were changed after their backward: "
+                f"were clip_grad_norm_, scaler.unscale_ or zero_grad(set_to_none=False) left in the loop over the "
+                f"window? window.step() does that, once, after the last backward."
+            )
 
     def _require_gradient_kept(self) -> None:
         if self._gradient_of is not None and self._gradient_of.grad is None:
