@@ -91,6 +91,11 @@ def precision_table() -> str:
         others = precision(each.first for each in of_set if each.code != "DF404")
         first, now = precision(each.first for each in of_set), precision(each.now for each in of_set)
         lines.append(f"| {name} | {count} | {first} | {others} | {now} |\n")
+    fresh = [each for each in judgements() if each.set.startswith("fresh")]
+    count = sum(count for name, count in counts.items() if name.startswith("fresh"))
+    first, now = precision(each.first for each in fresh), precision(each.now for each in fresh)
+    others = precision(each.first for each in fresh if each.code != "DF404")
+    lines.append(f"| fresh, all | {count} | {first} | {others} | {now} |\n")
     return "".join(lines)
 
 

@@ -88,5 +88,5 @@ def test_judge_fails_on_what_nobody_judged_and_on_what_is_gone(
 def test_judge_names_its_sets(capsys: pytest.CaptureFixture[str]) -> None:
     assert judge.main(["folder", "nonsense"]) == 2
     assert capsys.readouterr().err == (
-        "usage: python -m tests.linting.judge FOLDER [sixty|rest|fresh-1|fresh-2|fresh-3|fresh-4]\n"
+        "usage: python -m tests.linting.judge FOLDER [sixty|rest|fresh-1|fresh-2|fresh-3|fresh-4|fresh-5]\n"
     )

@@ -1,4 +1,5 @@
 import contextlib
+import unittest
 
 import lightning.pytorch as pl
 import torch
@@ -208,3 +209,21 @@ def distances(make_features, pairs):
     distance = Distance(make_features).to("cuda")
     distance.eval()
     return sum(distance(one, other).item() for one, other in pairs)
+
+
+def made_anew(make, loader):
+    model = make()
+    model.eval()
+    with torch.no_grad():
+        print([model(batch) for batch in loader])
+    model = make()
+    for batch in loader:
+        print(model(batch).argmax())
+
+
+class TestTransforms(unittest.TestCase):
+    def test_twice(self):
+        transform = nn.Identity()
+        transform.eval()
+        for batch in (1, 2):
+            self.assertEqual(transform(batch), transform(batch))

@@ -68,7 +68,7 @@ def _of_call(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backw
     if loop is None or mode is None or model == "self" or _ends_at_once(loop):
         return
     scope: ast.AST = function or _top(parents, call)
-    if function is not None and function.name in tensors.functions.passed_on:
+    if function is not None and (function.name in tensors.functions.passed_on or _unit_test(call, parents)):
         return
     if (
         _NEEDS_GRADIENTS.search(tree.qualified_name(parents, call))
@@ -85,6 +85,12 @@ def _of_call(call: ast.Call, model: str, tensors: Tensors, backwards: list[Backw
         if isinstance(node, ast.Call) and _may_need_gradients(node, model, tensors, backwards):
             return
     yield EvaluationForward(call, model, loop, mode)
+
+
+def _unit_test(call: ast.Call, parents: tree.Parents) -> bool:
+    """Whether it stands in a `TestCase`: that looks at values, and often at what has no parameters."""
+    around = tree.class_of(parents, call)
+    return around is not None and any("TestCase" in reference(each) for each in around.bases)
 
 
 def _ends_at_once(loop: ast.AST) -> bool:

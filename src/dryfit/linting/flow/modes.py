@@ -25,6 +25,8 @@ def ruling_eval(at: ast.AST, model: str, tensors: Tensors, callers: bool = True)
                 last = changes[-1]
                 plain = isinstance(each, (ast.Expr, ast.Assign)) and isinstance(last.func, ast.Attribute)
                 return last if plain and last.func.attr == "eval" else None  # type: ignore[attr-defined]
+            if _made_anew(each, model):
+                return None
         parent: ast.AST | None = tensors.parents.get(statement)
         while parent is not None and not isinstance(parent, (ast.stmt, ast.Module)):
             parent = tensors.parents.get(parent)
@@ -32,7 +34,25 @@ def ruling_eval(at: ast.AST, model: str, tensors: Tensors, callers: bool = True)
             return _of_callers(parent, model, tensors)
         if not isinstance(parent, ast.stmt) or isinstance(parent, (*tree.FUNCTIONS, ast.ClassDef)):
             return None
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and _binds(parent.target, model):
+            return None
         statement = parent
+
+
+def _made_anew(statement: ast.AST, model: str) -> bool:
+    """Whether a statement, or one in it, may give the name another model; `model.to(device)` is the same."""
+    return any(
+        isinstance(each, ast.Assign)
+        and any(_binds(target, model) for target in each.targets)
+        and not any(reference(one) == model for one in ast.walk(each.value))
+        for each in [statement, *tree.own(statement)]
+    )
+
+
+def _binds(target: ast.expr, model: str) -> bool:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return any(_binds(each, model) for each in target.elts)
+    return reference(target) == model
 
 
 def _of_callers(function: tree.Function, model: str, tensors: Tensors) -> ast.Call | None:
