@@ -14,4 +14,4 @@ def page_of(rule: Rule) -> str:
     >>> page_of(RULES[0]).splitlines()[0]
     '# DF101 loss-kept-with-graph'
     """
-    return files("dryfit.findings").joinpath("pages", f"{rule.code}.md").read_text(encoding="utf-8")
+    return (files("dryfit.findings") / "pages" / f"{rule.code}.md").read_text(encoding="utf-8")
