@@ -18,7 +18,7 @@
     for finding in dryfit.lint(["train.py"]).findings:      # known mistakes, from the source alone
         print(finding.place.line, finding.claim, finding.advice)
 
-    with dryfit.watch(model, optimizer) as watching:          # a real run: its peaks, and what keeps its memory, by name
+    with dryfit.watch(model, optimizer) as watching:        # a real run: its peaks, and who keeps its memory, by name
         train()
 
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now

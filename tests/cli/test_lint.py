@@ -100,6 +100,10 @@ def test_rules_are_chosen_by_code_name_or_hundred(capsys: pytest.CaptureFixture[
     ("words", "sentence"),
     [
         (["lint"], "There is no PATH to look at; name a file or a folder, such as: dryfit lint ."),
+        (
+            ["lint", "--select", ",", "."],
+            "--select and --ignore take codes or names with commas between, such as DF101,DF3.",
+        ),
         (["lint", "--select", "DF999", "."], "There is no rule 'DF999'; did you mean DF509 or DF109?"),
         (["lint", "--select", "xyzzy", "."], "There is no rule 'xyzzy'; `dryfit lint --explain all` lists them."),
         (

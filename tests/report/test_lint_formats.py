@@ -60,6 +60,15 @@ def test_sarif_paths_are_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert uri("/elsewhere/train.py") == "file:///elsewhere/train.py"
 
 
+def test_a_place_in_a_notebook_is_the_notebook_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (run,) = to_sarif([finding("train.ipynb:cell 3")])["runs"]
+    location = run["results"][0]["locations"][0]
+    assert location["physicalLocation"]["artifactLocation"] == {"uri": "train.ipynb"}
+    assert location["message"] == {"text": "in cell 3"}
+    assert ",file=train.ipynb,line=41::" in annotation(finding("train.ipynb:cell 3"))
+
+
 def test_a_finding_without_a_place_has_no_location() -> None:
     (run,) = to_sarif([Finding(code="DF501", claim="Too big.", advice="Buy.")])["runs"]
     assert run["results"][0]["locations"] == []

@@ -99,6 +99,8 @@ def _rules(given: str | None) -> tuple[str, ...]:
     from dryfit.findings import LINT, RULES
 
     words = [word.strip() for word in (given or "").split(",") if word.strip()]
+    if given is not None and not words:
+        raise UsageError("--select and --ignore take codes or names with commas between, such as DF101,DF3.")
     found = []
     for word in words:
         group = [rule.code for rule in RULES if LINT in rule.seen_by and rule.code.startswith(word.upper())]

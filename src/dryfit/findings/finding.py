@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 DEVICE, HOST = "device", "host"
+CELL = ":cell "
+"""Between a notebook's file and the number of a cell of it, in `Place.file`; `line` is then that cell's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from dryfit.findings import Finding, Place
+from dryfit.findings.finding import CELL
 from dryfit.linting.checking import parse
 
 # A line of IPython's, not Python's: magics, shell commands, help; also where their result is assigned.
@@ -34,7 +35,7 @@ class Notebook:
     def _place(self, place: Place) -> Place:
         cell, start = max((each for each in self.starts if each[1] <= place.line), key=lambda each: each[1])
         return replace(
-            place, file=f"{self.file}:cell {cell}", line=place.line - start + 1, end_line=place.end_line - start + 1
+            place, file=f"{self.file}{CELL}{cell}", line=place.line - start + 1, end_line=place.end_line - start + 1
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dryfit.findings import Finding, rule_of
+from dryfit.findings.finding import CELL
 from dryfit.places import as_seen_from_here
 
 
@@ -17,7 +18,7 @@ def annotation(finding: Finding) -> str:
     rule = rule_of(finding.code)
     properties = {"title": f"{finding.code} {rule.name}" if rule else finding.code}
     if place := finding.place:
-        properties |= {"file": as_seen_from_here(place.file), "line": str(place.line)}
+        properties |= {"file": as_seen_from_here(place.file.partition(CELL)[0]), "line": str(place.line)}
         more = {"endLine": place.end_line, "col": place.column, "endColumn": place.end_column}
         properties |= {name: str(value) for name, value in more.items() if value}
     given = ",".join(f"{name}={_escaped(value, of_property=True)}" for name, value in properties.items())

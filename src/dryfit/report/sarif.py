@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from dryfit import __version__
 from dryfit.findings import RULES, Finding, Place
+from dryfit.findings.finding import CELL
 from dryfit.findings.pages import page_of
 from dryfit.places import as_seen_from_here
 
@@ -58,8 +60,8 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _location(place: Place) -> dict[str, Any]:
-    seen = as_seen_from_here(place.file)
-    path = Path(seen)
+    file, _, cell = place.file.partition(CELL)
+    path = Path(as_seen_from_here(file))
     region = {"startLine": place.line}
     for name, value in (
         ("startColumn", place.column),
@@ -68,11 +70,8 @@ def _location(place: Place) -> dict[str, Any]:
     ):
         if value:
             region[name] = value
-    artifact = {"uri": path.as_uri() if path.is_absolute() else _relative_uri(path)}
-    return {"physicalLocation": {"artifactLocation": artifact, "region": region}}
-
-
-def _relative_uri(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(path.as_posix())
+    artifact = {"uri": path.as_uri() if path.is_absolute() else quote(path.as_posix())}
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
+    if cell:  # its lines are the cell's, which SARIF has no word for
+        location["message"] = {"text": f"in cell {cell}"}
+    return location
