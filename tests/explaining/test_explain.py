@@ -64,7 +64,7 @@ def test_fragmentation_is_named_with_the_setting_that_would_have_helped_and_by_h
     assert best.settings == "expandable_segments:True"
     assert best.served
     assert best.saved_bytes > 1000 * MIB
-    assert "what the program would have asked for after that is not in it" in explanation.notes[0]
+    assert "what the program would have asked for after that is not in it" in explanation.notes[1]
 
 
 def test_what_is_set_already_is_not_advised() -> None:
@@ -218,6 +218,7 @@ def test_a_recording_without_events_says_so() -> None:
     explanation = explain(dataclasses.replace(recording, devices=(state,)))
     assert explanation.findings == ()
     assert "nothing can be played under other settings" in explanation.notes[0]
+    assert explanation.next_step.startswith("It has no events to tell whether a request failed.")
 
 
 def test_a_run_that_used_no_card_is_refused(tmp_path: Path) -> None:

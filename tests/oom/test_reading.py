@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dryfit.oom import read_messages, root_message, says_out_of_memory
+from dryfit.oom import read_messages, root_message, says_out_of_memory, verdict
 
 from .texts import NEGATIVE, PART_C, Text
 from .wild import WILD
@@ -73,6 +73,22 @@ def test_windows_says_no_number_of_a_process() -> None:
     assert message.other_processes == ()
     assert message.unused_bytes == 0
     assert message.allowed_bytes == 2823940997
+
+
+def test_what_a_form_never_prints_is_not_read_into_it() -> None:
+    (message,) = read_messages(
+        "MPS backend out of memory\nried to allocate 27.12 GiB. Of the allocated memory 16.16 GiB is allocated by "
+        "PyTorch, and 144.59 MiB is reserved by PyTorch but unallocated\n"
+    )
+    assert (message.reserved_bytes, message.unused_bytes) == (None, None)
+
+
+def test_a_size_of_the_host_that_no_machine_has_is_told_and_one_of_a_device_is_not() -> None:
+    (host,) = read_messages("DefaultCPUAllocator: not enough memory: you tried to allocate 18446744073709551608 bytes.")
+    assert host.requested_bytes == 18446744073709551608
+    assert verdict(host).claim.endswith("no machine has that.")
+    (nccl,) = read_messages("NCCL WARN Failed to CUDA calloc 18446744073709551608 bytes")
+    assert nccl.requested_bytes is None
 
 
 def test_a_message_cut_anywhere_keeps_the_numbers_before_the_cut() -> None:

@@ -106,18 +106,19 @@ def cause_on_card(footprint: Footprint, card: Card, would_have: OnOtherSettings)
     return _finding(code, f"{claim} {_owners(footprint)}", advice, None, base.failed_bytes, numbers)
 
 
-def next_step_without_failure(would_have: OnOtherSettings | None, footprint: Footprint) -> str:
-    """What a person could do about a recording in which nothing failed."""
+def next_step_without_failure(would_have: OnOtherSettings | None, footprint: Footprint, *, has_events: bool) -> str:
+    """What a person could do about a recording in which nothing failed, as far as it has events to tell."""
+    failed = "Nothing failed." if has_events else "It has no events to tell whether a request failed."
     if would_have is not None and would_have.best is not None:
         best = would_have.others[would_have.best]
-        return f"Nothing failed. {_use(best)}"
+        return f"{failed} {_use(best)}"
     if footprint.peak.grows_with_batch_bytes > footprint.peak.fixed_bytes:
         return (
-            f"Nothing failed. {format_bytes(footprint.peak.grows_with_batch_bytes)} of the peak grow with the batch: "
+            f"{failed} {format_bytes(footprint.peak.grows_with_batch_bytes)} of the peak grow with the batch: "
             "`dryfit fit` finds the largest that a card holds."
         )
     return (
-        f"Nothing failed. {format_bytes(footprint.peak.fixed_bytes)} of the peak are there whatever the batch: "
+        f"{failed} {format_bytes(footprint.peak.fixed_bytes)} of the peak are there whatever the batch: "
         "`dryfit plan` says what can lower them."
     )
 

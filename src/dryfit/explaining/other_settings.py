@@ -17,6 +17,8 @@ from dryfit.units import MIB, format_bytes
 _NEARLY_ALL = 0.999
 # A change smaller than this is no reason to change anything.
 _LEAST_SHARE = 0.05
+# Of settings that differ by less, the likelier to help in other runs too is the better.
+_AS_GOOD_SHARE = 0.01
 
 
 def on_other_settings(
@@ -78,14 +80,17 @@ def _outcome(
 
 
 def _best(base: Outcome, others: Sequence[Outcome]) -> int | None:
-    """The first of those that serve what failed; if nothing failed, the one that reserves least, if it is much less."""
+    """The first of those that serve what failed; if nothing failed, of those that reserve about the
+    least the first, if that is much less."""
     if base.served is False:
         return next((place for place, each in enumerate(others) if each.served), None)
     if not others:
         return None
-    place = max(range(len(others)), key=lambda at: others[at].saved_bytes)
-    is_worth_it = others[place].saved_bytes > _LEAST_SHARE * base.peak_reserved_bytes
-    return place if is_worth_it else None
+    most = max(each.saved_bytes for each in others)
+    if most <= _LEAST_SHARE * base.peak_reserved_bytes:
+        return None
+    as_good = most - _AS_GOOD_SHARE * base.peak_reserved_bytes
+    return next(place for place, each in enumerate(others) if each.saved_bytes >= as_good)
 
 
 def _cards_that_hold(retrace: Retraces, settings: AllocatorSettings) -> list[Card]:

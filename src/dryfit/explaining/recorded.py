@@ -60,7 +60,12 @@ def explain_recording(
     )
     findings = tuple(each.finding for each in cards if each.finding is not None)
     first = cards[0]
-    step = findings[0].advice if findings else next_step_without_failure(first.would_have, first.footprint)
+    has_events = any(trace.device == first.device and ALLOC in trace.events.kind for trace in recording.devices)
+    step = (
+        findings[0].advice
+        if findings
+        else next_step_without_failure(first.would_have, first.footprint, has_events=has_events)
+    )
     return Explanation(
         kind=SNAPSHOT if recording.source == "snapshot" else RECORDING,
         name=name,

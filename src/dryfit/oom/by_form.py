@@ -57,7 +57,8 @@ def _without_numbers(facts: Facts) -> Conclusion:
     return Conclusion(
         "DF507",
         f"{facts.device} ran out of memory; a message of this form gives no numbers.",
-        "Print torch.cuda.memory_summary() where the error is caught: it has what the text lacks.",
+        "Take a newer PyTorch, whose error has the numbers (1.0 and later), or print torch.cuda.memory_allocated() "
+        "where it is caught.",
     )
 
 

@@ -144,7 +144,11 @@ def _is_size(size: int | None) -> bool:
 def _complete(numbers: dict[str, int | None], form: str) -> None:
     """Fill in what follows: of allocated, unused and reserved a format prints two."""
     allocated, unused, reserved = (numbers[name] for name in ("allocated_bytes", "unused_bytes", "reserved_bytes"))
-    if form in ("mps", "malloc-async") or allocated is None:
+    if form in ("mps", "malloc-async"):
+        # They print neither: what stands behind them is another message's.
+        numbers["unused_bytes"] = numbers["reserved_bytes"] = None
+        return
+    if allocated is None:
         return
     if unused is not None:
         numbers["reserved_bytes"] = allocated + unused
