@@ -59,8 +59,9 @@ def test_help_runs_without_torch() -> None:
 def test_the_public_names() -> None:
     assert dryfit.__all__ == sorted(dryfit.__all__)
     assert dryfit.__all__ == [
-        "Card", "DryfitError", "Explanation", "Finding", "Fit", "Footprint", "Plan", "Result", "UnknownCard", "UsageError", "all_cards",
-        "analysis_of", "explain", "find_card", "fit", "lint", "open_recording", "plan", "run", "virtual", "watch",
+        "Card", "DryfitError", "Explanation", "Finding", "Fit", "Footprint", "Plan", "Result", "UnknownCard",
+        "UsageError", "all_cards", "analysis_of", "explain", "find_card", "fit", "lint", "open_recording", "plan",
+        "run", "virtual", "watch",
     ]  # fmt: skip
     for name in dryfit.__all__:
         assert getattr(dryfit, name) is not None
