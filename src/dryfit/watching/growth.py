@@ -1,13 +1,14 @@
 """What each step leaves behind, from census to census.
 
 Memory that grows for good leaves something of *every* step: tensors that came between two censuses and are still there
-at all later ones. What a warm-up makes came at one time only; what a step holds while it lasts, however long its batch
-is, is gone by the next census; caches fill at some steps and not at others. So none of these is growth here, whatever
-the sum of bytes does.
+at all later ones, for longer than anything was that has gone again. What a warm-up makes came at one time only; what a
+step holds while it lasts, however long its batch is, is gone by the next census; a window of the last few goes on one
+by one; caches fill at some steps and not at others. So none of these is growth here, whatever the sum of bytes does.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -67,6 +68,34 @@ class Interval:
         return {each.storage for each in list(self.kept.values()) if each.storage is not None}
 
 
+@dataclass(slots=True)
+class _Run:
+    """The last intervals in a row that have left something: since which step, and what such a run came to before.
+
+    A window that keeps the last nine outputs looks like a leak for nine steps. Then its run begins later and later, and
+    only a longer one tells of growth.
+    """
+
+    began: int | None = None
+    ended: int = 0
+    longest_let_go: int = 0
+
+    def go_on(self, settled: Sequence[Interval], has_left: Callable[[Interval], bool], step: int) -> None:
+        in_a_row = list(itertools.takewhile(has_left, reversed(settled)))
+        began = in_a_row[-1].first_step if in_a_row else None
+        if self.began is not None and (began is None or began > self.began):
+            self.longest_let_go = max(self.longest_let_go, self.ended - self.began)
+        self.began, self.ended = began, step
+
+    @property
+    def steps(self) -> int:
+        return 0 if self.began is None else self.ended - self.began
+
+    @property
+    def tells(self) -> bool:
+        return self.steps > self.longest_let_go
+
+
 class Growth:
     """The intervals between the censuses of one kind of steps: those of training, or the calls of an evaluation.
 
@@ -78,6 +107,7 @@ class Growth:
         self.intervals: list[Interval] = []
         self._parameters: set[int] = set()
         self._next_mark, self._last_step = mark, 0
+        self._tensors, self._graphs = _Run(), _Run()
 
     @property
     def mark(self) -> int:
@@ -108,17 +138,38 @@ class Growth:
             self._join_the_first_two()
         return interval
 
+    def compare(self, devices: set[str]) -> None:
+        """See what is still there of each interval, once the nodes have been counted."""
+        settled = self.intervals[1:-1]
+        self._tensors.go_on(settled, lambda each: _leaves_tensors(each, devices), self._last_step)
+        self._graphs.go_on(settled, _leaves_nodes, self._last_step)
+
     def settled(self) -> list[Interval]:
         """The intervals that tell of growth: the last few but the newest, and but the first, that of the warm-up."""
         return self.intervals[1:-1][-INTERVALS:]
 
+    def spread(self) -> list[Interval]:
+        """As many of those that still have their tensors: the oldest, the newest, and one between."""
+        began = self._tensors.began
+        kept = [each for each in self.intervals[1:-1] if began is not None and each.first_step >= began]
+        return kept if len(kept) <= INTERVALS else [kept[0], kept[len(kept) // 2], kept[-1]]
+
+    def interval_of(self, number: int) -> int:
+        """The place of the interval in which autograd gave this number; -1 for what was before all."""
+        return bisect.bisect_right([each.mark for each in self.intervals], number) - 1
+
+    @property
+    def kept_for_steps(self) -> int:
+        """Of how many steps in a row something has been kept."""
+        return max(self._tensors.steps, self._graphs.steps)
+
     def keeps_tensors(self, devices: set[str]) -> bool:
         """Whether each settled interval has left tensors of every step, of some size, on some of these devices."""
-        return _all(self.settled(), lambda each: _leaves_tensors(each, devices))
+        return self._tensors.tells and _all(self.settled(), lambda each: _leaves_tensors(each, devices))
 
     def keeps_graphs(self) -> bool:
         """Whether each settled interval has left nodes of every step."""
-        return _all(self.settled(), lambda each: each.nodes >= LEAST_NODES_PER_STEP * each.steps)
+        return self._graphs.tells and _all(self.settled(), _leaves_nodes)
 
     def is_confirmed(self) -> bool:
         """Whether there are intervals enough to tell."""
@@ -160,6 +211,10 @@ def _leaves_tensors(interval: Interval, devices: set[str]) -> bool:
     storages = [each for each in interval.storages() if each.device in devices]
     kept_bytes = sum(each.size_bytes for each in storages)
     return len(storages) >= interval.steps and kept_bytes >= LEAST_BYTES_PER_STEP * interval.steps
+
+
+def _leaves_nodes(interval: Interval) -> bool:
+    return interval.nodes >= LEAST_NODES_PER_STEP * interval.steps
 
 
 def _all(intervals: Sequence[Interval], is_so: Callable[[Interval], bool]) -> bool:

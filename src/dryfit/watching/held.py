@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from dryfit.findings import Place
 from dryfit.places import is_of_the_program
-from dryfit.watching import naming_lines
+from dryfit.watching import naming_lines, source_places
 from dryfit.watching.frames import program_codes
 from dryfit.watching.holders import Way, ways_to
 from dryfit.watching.naming_lines import Naming
 from dryfit.watching.torch_private import is_function_context
 
 _NUMBER = re.compile(r"\[-?\d+\]|\{\.\.\.\}|\[\.\.\.\]")
+_ITEM = re.compile(r"\[.*\]|\{\.\.\.\}")
+_CACHE: Any = type(functools.lru_cache(len))
 _VARIABLE = re.compile(r"\.<(\w+)>")
 _ATTRIBUTE = re.compile(r"\.(\w+)")
 
@@ -54,12 +57,17 @@ class Held:
         return self.naming is not None and (self.naming.adds or self.naming.is_carried or self.naming.sums)
 
 
-def holders_of(targets: Sequence[Any]) -> list[Held]:
-    """Who keeps these objects: the fewest holders that keep all, the likeliest first. Empty where none has a name."""
+def holders_of(targets: Sequence[Any], groups: Sequence[int] | None = None) -> list[Held]:
+    """Who keeps these objects: the fewest holders that keep all, the likeliest first. Empty where none has a name.
+
+    `groups` says which of the objects came together, such as in one step: what holds them grows by an item for each.
+    """
     by_key: dict[tuple[Any, ...], list[tuple[int, Way]]] = {}
-    for number, ways in enumerate(ways_to(targets)):
+    ways_of_all = ways_to(targets)
+    growing = _growing(ways_of_all, groups or range(len(targets)))
+    for number, ways in enumerate(ways_of_all):
         for way in ways:
-            by_key.setdefault(_key_of(way), []).append((number, way))
+            by_key.setdefault(_key_of(way, growing), []).append((number, way))
     codes = program_codes()
     candidates = [_held(key, found, codes) for key, found in by_key.items()]
     chosen: list[Held] = []
@@ -79,14 +87,32 @@ def _worth(held: Held, left: set[int]) -> tuple[Any, ...]:
     return (count > 0, held.is_certain, held.is_program, bool(held.in_error or held.on_ctx), count, -len(held.name))
 
 
-def _key_of(way: Way) -> tuple[Any, ...]:
-    """The name, and the steps up to the first that counts: `history['loss']` of `history['loss'][3]`."""
-    steps = []
-    for step in way.steps:
-        if _NUMBER.fullmatch(step):
-            break
-        steps.append(step)
-    return (way.name, way.code, way.scope, *steps)
+def _growing(ways_of_all: Sequence[Sequence[Way]], groups: Sequence[int]) -> set[int]:
+    """The containers, by `id`, that have an item or more for each of several groups, and none for two of them."""
+    items: dict[int, dict[int, set[int]]] = {}
+    for ways, group in zip(ways_of_all, groups, strict=True):
+        for way in ways:
+            for place, step in enumerate(way.steps):
+                if _ITEM.fullmatch(step):
+                    held = items.setdefault(id(way.links[place]), {})
+                    held.setdefault(id(way.links[place + 1]), set()).add(group)
+    return {
+        container
+        for container, held in items.items()
+        if len(set().union(*held.values())) > 1 and all(len(each) == 1 for each in held.values())
+    }
+
+
+def _key_of(way: Way, growing: Set[int]) -> tuple[Any, ...]:
+    """The name, and the steps up to the container that grows: `history['loss']` of `history['loss'][3]`.
+
+    Where none is known to, it is the first one whose items are counted.
+    """
+    items = [place for place, step in enumerate(way.steps) if _ITEM.fullmatch(step)]
+    first = next((place for place in items if id(way.links[place]) in growing), None)
+    if first is None:
+        first = next((place for place in items if _NUMBER.fullmatch(way.steps[place])), len(way.steps))
+    return (way.name, way.code, way.scope, *way.steps[:first])
 
 
 def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[types.CodeType]) -> Held:
@@ -99,7 +125,7 @@ def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[ty
     return Held(
         name=text,
         chain=(way.text, *(type(link).__name__ for link in way.links[:-1])),
-        place=naming.place if naming else (naming_lines.first_line(code) if code else None),
+        place=naming.place if naming else (source_places.first_line(code) if code else None),
         naming=naming,
         of=sorted({number for number, _ in found}),
         has_room_for_so_many=_has_room_for_so_many(container),
@@ -117,23 +143,54 @@ def _way_up_to(way: Way, place: int) -> str:
 
 
 def _named(way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]) -> tuple[Naming | None, type | None, str]:
-    """The statement behind the last name on the way, the class whose attribute it is, and the name as it is written."""
+    """The statement behind a name on the way, the class whose attribute it is, and the name as it is written.
+
+    The last name that the program's own code adds to, else the last that any code does, else the last there is.
+    """
+    names = list(_names_on(way, steps, codes))
+    named = [each for each in names if each[0] is not None]
+    return max(named, key=_rank, default=names[0])
+
+
+def _rank(name: tuple[Naming | None, type | None, str]) -> tuple[bool, bool]:
+    naming = name[0]
+    is_certain = naming is not None and (naming.adds or naming.is_carried or naming.sums)
+    return is_certain, naming is not None and is_of_the_program(naming.place.file)
+
+
+def _names_on(
+    way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]
+) -> Iterator[tuple[Naming | None, type | None, str]]:
+    """The names on a way, the last first, each with its statement where one is known."""
+    whole = way.name + "".join(steps)
     for place in range(len(steps) - 1, -1, -1):
-        holder = way.links[place]
+        holder, key = way.links[place], _key_after(steps, place)
+        if isinstance(holder, _CACHE):
+            cached = getattr(holder.__wrapped__, "__code__", None)
+            has_limit = holder.cache_parameters()["maxsize"] is not None
+            naming = naming_lines.of_cache(cached, is_bounded=has_limit) if cached else None
+            yield naming, None, holder.__qualname__.rpartition("<locals>.")[2]
         if variable := _VARIABLE.fullmatch(steps[place]):
             code = _code_of(holder)
-            naming = naming_lines.of_variable(code, variable[1]) if code else None
-            return naming, None, naming.written if naming else variable[1] + "".join(steps[place + 1 :])
-        if attribute := _ATTRIBUTE.fullmatch(steps[place]):
+            naming = naming_lines.of_variable(code, variable[1], key) if code else None
+            yield naming, None, naming.written if naming else variable[1] + "".join(steps[place + 1 :])
+        elif attribute := _ATTRIBUTE.fullmatch(steps[place]):
             kind = holder if isinstance(holder, type) else type(holder)
-            naming = naming_lines.of_attribute(kind, attribute[1], codes)
-            return naming, kind, naming.written if naming else way.name + "".join(steps)
+            naming = naming_lines.of_attribute(kind, attribute[1], codes, key)
+            yield naming, kind, naming.written if naming else whole
+    key = _key_after(steps, -1)
     if way.code is not None:
-        naming = naming_lines.of_variable(way.code, way.name)
+        naming = naming_lines.of_variable(way.code, way.name, key)
     else:
         file = getattr(sys.modules.get(way.scope), "__file__", None)
-        naming = naming_lines.of_global(file, way.name) if file else None
-    return naming, None, naming.written if naming else way.name + "".join(steps)
+        naming = naming_lines.of_global(file, way.name, key) if file else None
+    yield naming, None, naming.written if naming else whole
+
+
+def _key_after(steps: Sequence[str], place: int) -> str:
+    """The constant by which the next step picks: "'loss'" of `history['loss']`; "" where there is none."""
+    following = steps[place + 1] if place + 1 < len(steps) else ""
+    return following[1:-1] if following.startswith("['") else ""
 
 
 def _code_of(holder: Any) -> types.CodeType | None:

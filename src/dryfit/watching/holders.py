@@ -6,7 +6,7 @@ import gc
 import sys
 import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from dryfit.watching.frames import running_frames, variables_of
 
 _DEEPEST, _WIDEST = 12, 128  # the collector compares all there is with each of so many
 _SEQUENCES = (list, tuple, deque)
+_OF_FUNCTIONS = ("__closure__", "__defaults__", "__kwdefaults__")
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ def _step(parent: Any, child: Any) -> str:
     if isinstance(parent, dict):
         keys = _keys_of(parent, child)
         if not keys:
-            return ""
+            return "{...}" if any(key is child for key in dict.keys(parent)) else ""
         # Others may do anything when asked for their text: a tensor is computed and printed.
         return f"[{keys[0]!r:.40}]" if type(keys[0]) in (str, int, float, bool) else f"[{type(keys[0]).__name__}]"
     if isinstance(parent, _SEQUENCES):
@@ -153,7 +154,7 @@ def _step(parent: Any, child: Any) -> str:
     if isinstance(parent, types.MethodType):
         return ".__self__" if parent.__self__ is child else ""
     if isinstance(parent, types.FunctionType):
-        return ".__closure__" if parent.__closure__ is child else ""
+        return next((f".{name}" for name in _OF_FUNCTIONS if getattr(parent, name) is child), "")
     if isinstance(parent, types.FrameType):
         return _variable_step(parent, child)
     if isinstance(parent, types.TracebackType):
@@ -201,17 +202,16 @@ def _keys_of(mapping: dict[Any, Any], value: Any) -> list[Any]:
 
 
 def _tidied(way: Way) -> Way:
-    """An attribute's dictionary is no step of its own, nor is a closure's cell: `.x`, and `.<x>` for a variable."""
+    """An attribute's dictionary is no step of its own, nor a closure's cell: `.x`, and `.<x>` for a variable."""
     links, steps = list(way.links), list(way.steps)
-    for place in range(len(steps) - 3, -1, -1):
+    for place in range(len(steps) - 2, -1, -1):
         function = links[place]
-        if isinstance(function, types.FunctionType) and steps[place] == ".__closure__":
-            cells = function.__closure__ or ()
-            names = [
-                n for n, cell in zip(function.__code__.co_freevars, cells, strict=False) if cell is links[place + 2]
-            ]
-            steps[place : place + 3] = [f".<{names[0]}>" if names else ""]
-            del links[place + 1 : place + 3]
+        if isinstance(function, types.FunctionType) and steps[place][1:] in _OF_FUNCTIONS:
+            kept = links[place + 2]  # after the tuple or dictionary: a cell, or a default itself
+            name = next((name for name, each in _variables_kept_by(function) if each is kept), "")
+            after = place + (3 if isinstance(kept, types.CellType) else 2)
+            steps[place:after] = [f".<{name}>" if name else ""]
+            del links[place + 1 : after]
     for place in range(len(steps) - 1, 0, -1):
         holder, names = links[place - 1], links[place]
         if steps[place - 1] == "" and isinstance(names, dict) and _is_dict_of(holder, names):
@@ -221,8 +221,19 @@ def _tidied(way: Way) -> Way:
     return Way(way.name, way.code, way.scope, links, steps)
 
 
+def _variables_kept_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function keeps between its calls, by the names it has there: the cells of others' variables, defaults."""
+    code = function.__code__
+    yield from zip(code.co_freevars, function.__closure__ or (), strict=False)
+    defaults = function.__defaults__ or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=False)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
 def _is_dict_of(holder: Any, names: dict[Any, Any]) -> bool:
+    if isinstance(holder, type):  # its `__dict__` is a view of it
+        return True
     try:
         return object.__getattribute__(holder, "__dict__") is names
     except AttributeError:
-        return isinstance(holder, type)
+        return False

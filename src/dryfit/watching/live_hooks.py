@@ -26,7 +26,7 @@ class Listener(Protocol):
     def model_called(self, module: Any, args: Any, kwargs: Any) -> None: ...
     def model_returned(self, module: Any, output: Any) -> None: ...
     def backward_begins(self, tensors: Any, retain_graph: bool | None, create_graph: bool) -> None: ...
-    def backward_is_over(self) -> None: ...
+    def backward_is_over(self, *, has_failed: bool) -> None: ...
     def optimizer_made(self, optimizer: Any) -> None: ...
     def optimizer_begins(self, optimizer: Any) -> None: ...
     def optimizer_ended(self, optimizer: Any) -> None: ...
@@ -114,14 +114,17 @@ def _running_backward(real: Callable[..., Any], depth: list[int]) -> Callable[..
         if torch.compiler.is_compiling() or depth[0] or not _listeners:
             return real(*args, **kwargs)
         depth[0] += 1
+        has_failed = True
         try:
             for listener in _listeners:
                 listener.backward_begins(args[0], args[2], args[3])
-            return real(*args, **kwargs)
+            gradients = real(*args, **kwargs)
+            has_failed = False
+            return gradients
         finally:
             depth[0] -= 1
             for listener in _listeners:
-                listener.backward_is_over()
+                listener.backward_is_over(has_failed=has_failed)
 
     return run_backward
 

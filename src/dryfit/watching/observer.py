@@ -74,6 +74,7 @@ class Observer:
         tell: Callable[[Finding], None] | None = None,
     ) -> None:
         self.failure = ""
+        self._is_live = is_live
         self._may_take_census, self._tell = may_take_census or _at_first_and_then_rarely, tell
         self._lock = threading.RLock()
         self._situation = Situation()
@@ -165,7 +166,8 @@ class Observer:
 
     def _end_step(self, step: int) -> None:
         self._situation.step_is_over(step)
-        census = take_census() if self._may_take_census(step) else None
+        is_wanted = not self._is_live and any(kind.wants_census(step) for kind in self._kinds)
+        census = take_census() if is_wanted or self._may_take_census(step) else None
         for kind in self._kinds:
             kind.step_is_over(step, census)
         self._gather()

@@ -243,8 +243,9 @@ class _Listening:
         self._guarded(self._watch._begins, phases.BACKWARD)
         self._guarded(self._observer.backward_begins, tensors, retain_graph, create_graph)
 
-    def backward_is_over(self) -> None:
-        self._guarded(self._watch._begins, phases.AFTER_BACKWARD)
+    def backward_is_over(self, *, has_failed: bool) -> None:
+        if not has_failed:  # where memory runs out in it, that is the phase
+            self._guarded(self._watch._begins, phases.AFTER_BACKWARD)
         self._guarded(self._observer.backward_is_over)
 
     def optimizer_made(self, optimizer: Any) -> None:

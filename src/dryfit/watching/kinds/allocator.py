@@ -10,7 +10,7 @@ import torch
 from dryfit.findings import Evidence, Finding
 from dryfit.findings.finding import HOST
 from dryfit.units import KIB, MIB, format_bytes
-from dryfit.watching import naming_lines
+from dryfit.watching import source_places
 from dryfit.watching.census import Census
 from dryfit.watching.device_memory import allocated_bytes
 from dryfit.watching.frames import program_codes
@@ -124,7 +124,7 @@ class Allocator(Kind):
         self._emptied = self._emptied + 1 if emptied > 0 else 0
         if self._emptied == _CACHE_STEPS:
             self._has_told_emptied = True
-            place = next(filter(None, (naming_lines.of_call(code, "empty_cache") for code in program_codes())), None)
+            place = next(filter(None, (source_places.of_call(code, "empty_cache") for code in program_codes())), None)
             self.found.append(
                 Finding(
                     code="DF403",

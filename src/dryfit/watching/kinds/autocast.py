@@ -13,7 +13,7 @@ from dryfit.findings import Evidence, Finding, Place
 from dryfit.findings.finding import DEVICE, HOST
 from dryfit.places import is_of_the_program
 from dryfit.units import format_bytes
-from dryfit.watching import naming_lines
+from dryfit.watching import source_places
 from dryfit.watching.census import Census
 from dryfit.watching.kinds.kind import Kind
 from dryfit.watching.situation import Situation
@@ -82,7 +82,7 @@ def _region_around_the_loop() -> tuple[Place | None, bool]:
     while frame is not None:
         code = frame.f_code
         if is_of_the_program(code.co_filename):
-            region = naming_lines.region_around(code, frame.f_lineno, "autocast")
+            region = source_places.region_around(code, frame.f_lineno, "autocast")
             if region is not None:
                 return region
         frame = frame.f_back

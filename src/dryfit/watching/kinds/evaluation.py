@@ -115,7 +115,9 @@ class Evaluation(Kind):
         if self._runs_looked_at[run.is_in_training_mode] > _LOOKED_AT_RUNS:
             return  # of what is done again and again, a few tell
         census = take_census()
-        graphs = take_in(run.growth, run.calls - 1, census, has_backward=False, old_before=run.growth.mark)
+        graphs = take_in(
+            run.growth, run.calls - 1, census, self.situation.home, has_backward=False, old_before=run.growth.mark
+        )
         if run.growth.is_confirmed() and is_suspicious(run.growth, self.situation):
             run.findings += search(run.growth, graphs, census, self.situation, is_evaluation=True)
 

@@ -19,13 +19,16 @@ from dryfit.watching.torch_private import next_sequence_number, sequence_number_
 
 _SAMPLE = 6
 _MOST_TARGETS = 128
-_MOST_EXTRA_STEPS = 4
+_MOST_EXTRA_STEPS = 8
+_LIKELY_AFTER_STEPS, _CERTAIN_AFTER_STEPS = 8, 15
+"""What is kept for so many steps is unlikely to be a window, or all but certain not to be one."""
 
 
 class Kept(Kind):
     """Follows what training steps leave behind.
 
-    Once it knows of a growth it looks for holders more and more rarely: at each doubling of the steps.
+    What has been kept for a few steps may be a window that is not full yet: it is told of after some more, or as the
+    program ends. Once that is done, holders are looked for more and more rarely: at each doubling of the steps.
     """
 
     def __init__(self, situation: Situation) -> None:
@@ -34,32 +37,58 @@ class Kept(Kind):
         self._backwards = 0
         self._is_suspicious, self._extra_steps = False, 0
         self._next_search = 0
+        self._not_yet_told: list[Finding] = []
 
     def step_is_over(self, step: int, census: Census | None) -> None:
         if census is None:
             return
         has_backward = self.situation.backwards > self._backwards
         self._backwards = self.situation.backwards
-        graphs = take_in(self._growth, step, census, has_backward=has_backward, old_before=self.situation.mark_before)
+        graphs = take_in(
+            self._growth,
+            step,
+            census,
+            self.situation.home,
+            has_backward=has_backward,
+            old_before=self.situation.mark_before,
+        )
         self._is_suspicious = is_suspicious(self._growth, self.situation)
-        if self._is_suspicious and self._growth.is_confirmed():
-            self._is_suspicious = False
+        if not self._is_suspicious:
+            self._not_yet_told = []
+        elif self._growth.is_confirmed():
+            self._is_suspicious = self._growth.kept_for_steps < _LIKELY_AFTER_STEPS
             if step >= self._next_search:
-                self._next_search = 2 * step
-                self.found += search(self._growth, graphs, census, self.situation, is_evaluation=False)
+                self._search(step, graphs, census)
+
+    def _search(self, step: int, graphs: Graphs, census: Census) -> None:
+        found = search(self._growth, graphs, census, self.situation, is_evaluation=False)
+        if self._growth.kept_for_steps >= _CERTAIN_AFTER_STEPS:
+            self.found += found
+            self._not_yet_told, self._next_search = [], 2 * step
+        else:
+            self._not_yet_told, self._next_search = found, step + max(step // 2, _LIKELY_AFTER_STEPS // 2)
+
+    def wants_census(self, step: int) -> bool:
+        return bool(self._not_yet_told) and step >= self._next_search
 
     def needs_more_steps(self) -> bool:
         self._extra_steps += self._is_suspicious
         return self._is_suspicious and self._extra_steps <= _MOST_EXTRA_STEPS
 
+    def pending(self) -> list[Finding]:
+        return self._not_yet_told
 
-def take_in(growth: Growth, step: int, census: Census, *, has_backward: bool, old_before: int) -> Graphs:
+
+def take_in(
+    growth: Growth, step: int, census: Census, home: set[str], *, has_backward: bool, old_before: int
+) -> Graphs:
     """Compare a census with those before; the graphs are the program's, and are to be let go of."""
     interval = growth.note(step, next_sequence_number(), census.tensors, allocated_bytes(), has_backward=has_backward)
     with_graph = [each for each in census.tensors if each.requires_grad and not each.is_leaf]
     graphs = walk(with_graph, [each.mark for each in growth.intervals], old_before)
     for each, nodes in zip(growth.intervals, graphs.nodes, strict=True):
         each.nodes = nodes
+    growth.compare(home)
     interval.leaves = len(graphs.leaves)
     interval.gradients = sum(
         1 for each in census.tensors if each.is_leaf and each.grad is not None and each.grad.requires_grad
@@ -103,9 +132,9 @@ def _of_tensors(growth: Growth, tensors: Sequence[Any], seen: Seen, told: set[st
     """Findings of tensors that stay, by the holders that have some of each interval."""
     by_id = {id(each): each for each in tensors}
     sample: list[tuple[int, int, Any]] = []  # the interval, the bytes, the tensor
-    for place, interval in enumerate(growth.settled()):
+    for place, interval in enumerate(growth.spread()):
         sample += [(place, size, by_id[number]) for number, size in _some_of(interval, seen) if number in by_id]
-    everyone = holders_of([tensor for _, _, tensor in sample])
+    everyone = holders_of([tensor for _, _, tensor in sample], [place for place, _, _ in sample])
     seen.situation.has_named_growth |= bool(everyone)
     places = {place for place, _, _ in sample}
     held = [each for each in everyone if {sample[number][0] for number in each.of} == places]

@@ -11,7 +11,7 @@ from dryfit.findings import Evidence, Finding, Place
 from dryfit.findings.finding import DEVICE, HOST
 from dryfit.places import Owner, owner_of
 from dryfit.units import format_bytes
-from dryfit.watching import naming_lines
+from dryfit.watching import naming_lines, source_places
 from dryfit.watching.census import storage_of
 from dryfit.watching.frames import program_codes
 from dryfit.watching.graphs import Graphs
@@ -19,7 +19,7 @@ from dryfit.watching.growth import LEAST_BYTES_PER_STEP, Growth
 from dryfit.watching.held import Held, holders_of
 from dryfit.watching.kinds.seen import Seen
 from dryfit.watching.kinds.who import is_in_hook, is_metric
-from dryfit.watching.torch_private import function_of
+from dryfit.watching.torch_private import function_of, sequence_number_of
 
 
 def findings(carriers: Sequence[Any], graphs: Graphs, growth: Growth, seen: Seen) -> list[Finding]:
@@ -28,7 +28,7 @@ def findings(carriers: Sequence[Any], graphs: Graphs, growth: Growth, seen: Seen
     if seen.creates and (growth.gradients_rise() or gradient):
         seen.situation.has_named_growth = True
         return [_cycle(gradient or "a gradient", seen.creates, seen)]
-    everyone = holders_of(carriers)
+    everyone = holders_of(carriers, [growth.interval_of(sequence_number_of(each.grad_fn)) for each in carriers])
     seen.situation.has_named_growth |= bool(everyone)
     held = [each for each in everyone if each.is_certain and not each.is_bounded]
     if not held:
@@ -192,7 +192,7 @@ def _on_contexts(graphs: Graphs, held: Sequence[Held], seen: Seen) -> list[Findi
                 f"{seen.tells_of(size_bytes // steps)}, {seen.span()}.",
                 advice=f"Hand the tensor to ctx.save_for_backward, which frees it after backward, and let "
                 f"{keeper.name} keep values without their graph.",
-                place=naming.place if naming else naming_lines.first_line(function.forward.__code__),
+                place=naming.place if naming else source_places.first_line(function.forward.__code__),
                 more_places=tuple(each.place for each in held if each.place is not None),
                 evidence=Evidence(
                     memory=seen.memory,
@@ -240,9 +240,9 @@ def _inputs(graphs: Graphs, held: Held, seen: Seen) -> Finding:
 def _requires_grad_line(code: Any) -> Place | None:
     """The last line of a function that has an input require gradients."""
     for place in (
-        naming_lines.of_call(code, "requires_grad_"),
-        naming_lines.of_attribute_assignment(code, "requires_grad"),
-        naming_lines.of_keyword(code, "requires_grad"),
+        source_places.of_call(code, "requires_grad_"),
+        source_places.of_attribute_assignment(code, "requires_grad"),
+        source_places.of_keyword(code, "requires_grad"),
     ):
         if place is not None:
             return place

@@ -41,6 +41,10 @@ class Kind:
     def step_is_over(self, step: int, census: Census | None) -> None:
         """A training step is over; there is a census after some."""
 
+    def wants_census(self, step: int) -> bool:
+        """Whether to take one after this step, in a rehearsal, though there is no other reason to."""
+        return False
+
     def needs_more_steps(self) -> bool:
         """Whether some more steps would confirm something."""
         return False

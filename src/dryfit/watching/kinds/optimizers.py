@@ -12,7 +12,7 @@ import torch
 from dryfit.findings import Evidence, Finding, Place
 from dryfit.findings.finding import DEVICE, HOST
 from dryfit.units import format_bytes
-from dryfit.watching import naming_lines
+from dryfit.watching import source_places
 from dryfit.watching.census import Census
 from dryfit.watching.frames import program_codes, program_place
 from dryfit.watching.held import holders_of
@@ -155,7 +155,7 @@ def _steps_for_all_ranks(times: int) -> bool:
 
 def _cleared_too_late(optimizer: Any) -> Finding:
     codes = program_codes()
-    cleared = next(filter(None, (naming_lines.of_call(code, "zero_grad") for code in codes)), None)
+    cleared = next(filter(None, (source_places.of_call(code, "zero_grad") for code in codes)), None)
     step = program_place()
     return Finding(
         code="DF304",
@@ -170,7 +170,7 @@ def _cleared_too_late(optimizer: Any) -> Finding:
 
 def _too_fast(schedule: Any, times: int) -> Finding:
     codes = program_codes()
-    place = next(filter(None, (naming_lines.of_method_call(code, "step", "sched") for code in codes)), None)
+    place = next(filter(None, (source_places.of_method_call(code, "step", "sched") for code in codes)), None)
     return Finding(
         code="DF303",
         claim=f"{type(schedule).__name__} moves {times} times for each step of its optimizer, once for each backward "
