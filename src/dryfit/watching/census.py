@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from dryfit.watching.torch_private import own
-
 _NOTHING, _TENSOR, _SCHEDULER, _AUTOCAST, _ERROR = range(5)
 # Tensors that stand for others while a program is traced; they have no memory.
 _NOT_REAL = ("torch._subclasses.", "torch._functorch.")
@@ -59,7 +57,7 @@ def take_census() -> Census:
     found: list[Any] = list(itertools.compress(objects, map(kinds, map(type, objects))))
     of = [kinds(type(each)) for each in found]
     return Census(
-        tensors=[each for each, kind in zip(found, of, strict=True) if kind == _TENSOR and own(each)],
+        tensors=[each for each, kind in zip(found, of, strict=True) if kind == _TENSOR],
         schedulers=[each for each, kind in zip(found, of, strict=True) if kind == _SCHEDULER],
         autocasts=[each for each, kind in zip(found, of, strict=True) if kind == _AUTOCAST],
         errors=[each for each, kind in zip(found, of, strict=True) if kind == _ERROR],

@@ -88,7 +88,7 @@ class Observer:
             Allocator(self._situation, is_live=is_live),
         ]
         self._found: dict[tuple[Any, ...], Finding] = {}
-        self._has_optimizer, self._own_steps, self._backwards_at_step = False, 0, 0
+        self._has_optimizer, self._own_steps = False, 0
 
     @_guarded
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -166,11 +166,17 @@ class Observer:
 
     def _end_step(self, step: int) -> None:
         self._situation.step_is_over(step)
-        is_wanted = not self._is_live and any(kind.wants_census(step) for kind in self._kinds)
-        census = take_census() if is_wanted or self._may_take_census(step) else None
+        census = take_census() if self._takes_census(step) else None
         for kind in self._kinds:
             kind.step_is_over(step, census)
         self._gather()
+
+    def _takes_census(self, step: int) -> bool:
+        if self._situation.has_several_threads:
+            return False
+        if self._may_take_census(step):
+            return True
+        return not self._is_live and any(kind.wants_census(step) for kind in self._kinds)
 
     def _gather(self) -> None:
         for kind in self._kinds:

@@ -39,6 +39,7 @@ def is_one(error: BaseException) -> bool:
 
 def explain(error: BaseException, watch: Watch, snapshot: Path | None) -> None:
     """Save what the allocator has recorded, and print what the error means and what the loop held."""
+    watch.settle_peaks()
     lines = [f"dryfit: memory ran out in step {watch.step + 1}, {watch.phase}."]
     settings = {name: os.environ[name] for name in _SETTINGS if name in os.environ}
     for message in oom.read_messages(f"{type(error).__name__}: {error}")[:1]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -33,10 +34,13 @@ class Situation:
         self.retains: Place | None = None
         self.creates: Place | None = None
         self._asked_in = 0
+        self._threads: set[int] = set()
         self._models: dict[int, weakref.ref[Any]] = {}
 
     def model_called(self, module: Any) -> None:
         """Remember a model, and where its parameters are."""
+        if torch.is_grad_enabled() and not getattr(module, "_is_replica", False):  # DataParallel's: one loop's
+            self._threads.add(threading.get_ident())
         number = id(module)
         if number in self._models:
             return
@@ -63,6 +67,15 @@ class Situation:
         self.mark_before, self.step_mark = self.step_mark, next_sequence_number()
         if self._asked_in < step - 2:
             self.retains = self.creates = None
+
+    @property
+    def has_several_threads(self) -> bool:
+        """Whether more than one thread trains: then no look at all objects is to be taken.
+
+        What one thread has listed another may let go of. With PyTorch 2.6.0 a tensor of which C++ kept the Python
+        object then stands for nothing, and torch warns of it.
+        """
+        return len(self._threads) > 1
 
     def models(self) -> Iterator[Any]:
         """The models that were called and still live."""

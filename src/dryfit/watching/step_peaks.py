@@ -77,6 +77,18 @@ class StepMeter:
         ended = StepPeaks(
             step=step, seconds=now - self._began, phases=self._phases, left=left, host_bytes=resident_bytes()
         )
+        self._count_among_highest(step)
+        self.steps.append(ended)
+        self._phases, self._began = {}, now
+        self._find_devices()
+        return ended
+
+    def settle(self, step: int) -> None:
+        """Count the phases of the step at hand among the highest, though it is not over."""
+        self._close()
+        self._count_among_highest(step)
+
+    def _count_among_highest(self, step: int) -> None:
         for phase, by_device in self._phases.items():
             for device, peak in by_device.items():
                 known = self.by_phase.setdefault(phase, {})
@@ -84,10 +96,6 @@ class StepMeter:
                 highest = self.highest.get(device)
                 if highest is None or peak.allocated_bytes > highest[2].allocated_bytes:
                     self.highest[device] = (step, phase, peak)
-        self.steps.append(ended)
-        self._phases, self._began = {}, now
-        self._find_devices()
-        return ended
 
     def _close(self) -> None:
         if not self._restarts:

@@ -49,19 +49,6 @@ def replace_engine_run_backward(change: Callable[[Callable[..., Any]], Callable[
     return undo
 
 
-def own(tensor: Any) -> bool:
-    """Have Python own a tensor that was found by other means than a reference; whether there still is one.
-
-    Where C++ alone keeps a tensor that Python has met, it owns the Python object, too, which the collector lists. If
-    another thread lets go of the tensor meanwhile, that object stands for nothing, and torch warns.
-    """
-    try:
-        tensor._fix_weakref()
-        return int(tensor.dim()) >= 0
-    except RuntimeError:
-        return False
-
-
 def is_function_context(value: Any) -> bool:
     """Whether this is the `ctx` of an autograd Function written in Python, which is its node too."""
     return isinstance(value, torch.autograd.function.BackwardCFunction)

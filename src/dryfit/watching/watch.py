@@ -89,7 +89,7 @@ class Watch:
         self._peaks = peaks
         self._meter: StepMeter | None = None
         self._steps = 0
-        self._has_warned = False
+        self._has_warned, self._is_over = False, False
         self._end_listening: Callable[[], None] | None = None
         self._end_history: Callable[[], None] | None = None
 
@@ -113,6 +113,7 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._is_over = True
         try:
             if error is not None and out_of_memory.is_one(error):
                 out_of_memory.explain(error, self, self._snapshot)
@@ -125,7 +126,7 @@ class Watch:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What was found so far; at the end of the block also what only its end makes certain."""
-        return self._observer.findings(is_over=self._end_listening is None)
+        return self._observer.findings(is_over=self._is_over)
 
     @property
     def steps(self) -> tuple[StepPeaks, ...]:
@@ -146,6 +147,11 @@ class Watch:
     def failure(self) -> str:
         """The traceback of an error of dryfit's own, which ended the watching; "" if there was none."""
         return self._observer.failure
+
+    def settle_peaks(self) -> None:
+        """Count the peaks of the step at hand among the highest, though it is not over."""
+        if self._meter is not None:
+            self._meter.settle(self._steps + 1)
 
     def __str__(self) -> str:
         return summary.of(
@@ -188,8 +194,7 @@ class Watch:
         """The block is over, and perhaps in the middle of a step."""
         if self._rounds.is_complete:
             self._end_step()
-        for finding in self._observer.findings(is_over=True):
-            del finding  # each was told of as it was met
+        self._observer.findings(is_over=True)  # which tells of each
 
     def _tell(self, finding: Finding) -> None:
         if self._on_finding is not None:

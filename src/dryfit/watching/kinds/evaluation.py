@@ -108,7 +108,12 @@ class Evaluation(Kind):
     def _look(self, run: _Run) -> None:
         """Compare what lives with what did before the last batch."""
         model = run.model()
-        if model is None or model in self._trained or (run.is_in_training_mode and not torch.is_grad_enabled()):
+        if (
+            self.situation.has_several_threads
+            or model is None
+            or model in self._trained
+            or (run.is_in_training_mode and not torch.is_grad_enabled())
+        ):
             return
         if run.calls == 2:
             self._runs_looked_at[run.is_in_training_mode] += 1
