@@ -26,6 +26,7 @@ class Steps:
     def end(self, *in_use: torch.Tensor, steps: int = 1) -> None:
         self._step += steps
         self.growth.note(self._step, next_sequence_number(), [*self.alive, *in_use], 0, has_backward=True)
+        self.growth.compare(CPU)
 
 
 def test_tensors_of_every_step_are_growth_from_the_fifth_census_on() -> None:
@@ -46,6 +47,32 @@ def test_a_warm_up_of_some_steps_is_none() -> None:
             steps.alive.append(torch.empty(LARGE))
         steps.end()
     assert not steps.growth.keeps_tensors(CPU)
+
+
+@pytest.mark.parametrize("room", [4, 7, 11])
+def test_a_window_that_has_filled_is_none_and_what_stays_longer_is(room: int) -> None:
+    steps = Steps()
+    for _ in range(3 * room):
+        steps.alive = [*steps.alive, torch.empty(LARGE)][-room:]
+        steps.end()
+    assert not steps.growth.keeps_tensors(CPU)
+    for _ in range(room + 2):  # nothing goes any more
+        steps.alive.append(torch.empty(LARGE))
+        steps.end()
+    assert steps.growth.keeps_tensors(CPU)
+    assert steps.growth.kept_for_steps > room
+
+
+def test_growth_is_told_of_however_many_censuses_there_were() -> None:
+    steps = Steps()
+    for _ in range(60):
+        steps.alive.append(torch.empty(LARGE))
+        steps.end()
+    assert steps.growth.keeps_tensors(CPU)
+    assert steps.growth.kept_for_steps == 58
+    # Of the oldest that is left, the newest, and one between.
+    first, middle, last = (each.first_step for each in steps.growth.spread())
+    assert first + 8 < middle < last - 8
 
 
 def test_a_cache_that_fills_at_some_steps_is_none() -> None:

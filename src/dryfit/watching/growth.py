@@ -83,6 +83,8 @@ class _Run:
     def go_on(self, settled: Sequence[Interval], has_left: Callable[[Interval], bool], step: int) -> None:
         in_a_row = list(itertools.takewhile(has_left, reversed(settled)))
         began = in_a_row[-1].first_step if in_a_row else None
+        if began is not None and self.began is not None and len(in_a_row) == len(settled):
+            began = min(began, self.began)  # older ones may have been joined to the first
         if self.began is not None and (began is None or began > self.began):
             self.longest_let_go = max(self.longest_let_go, self.ended - self.began)
         self.began, self.ended = began, step
