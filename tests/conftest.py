@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,3 +22,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def rewrite_goldens(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be written instead of compared."""
     return bool(request.config.getoption("--rewrite-goldens"))
+
+
+# Those that take longest come first: with several workers, what is begun last should be short.
+_LONGEST = ("plans", "measures", "rehearse/test_values.py", "rehearse/test_run.py", "stacks", "rehearse", "truth")
+# Fixtures of a whole session that are worth a worker of their own: warm rehearsals, with all that they have imported.
+_OF_ONE_WORKER = ("_warm_stacks", "_warm")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests, and have those of one file, or of one such fixture, run in one worker of `pytest -n`."""
+    here = Path(__file__).parent
+    for item in items:
+        shared = next((name for name in _OF_ONE_WORKER if name in getattr(item, "fixturenames", ())), None)
+        item.add_marker(pytest.mark.xdist_group(shared or str(item.path.relative_to(here))))
+    items.sort(
+        key=lambda item: next(
+            (at for at, name in enumerate(_LONGEST) if item.path.is_relative_to(here / name)), len(_LONGEST)
+        )
+    )

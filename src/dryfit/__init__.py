@@ -14,6 +14,13 @@
     found = dryfit.plan(["train.py"], gpu="rtx-3090")
     found.cheapest                  # the measures with which it fits, at the least price
 
+    dryfit.explain("oom.log").next_step                       # why memory ran out; also of a snapshot or a recording
+    for finding in dryfit.lint(["train.py"]).findings:      # known mistakes, from the source alone
+        print(finding.place.line, finding.claim, finding.advice)
+
+    with dryfit.watch(model, optimizer) as watching:        # a real run: its peaks, and who keeps its memory, by name
+        train()
+
     dryfit.virtual("rtx-4090")      # before `import torch`: this very interpreter has the card now
 
 Importing this module loads nothing heavy; each name is loaded when it is first used.
@@ -30,7 +37,11 @@ if TYPE_CHECKING:
     from dryfit.analyse import analyse as analysis_of
     from dryfit.cards import Card, all_cards, find_card
     from dryfit.errors import DryfitError, UnknownCard, UsageError
+    from dryfit.explaining.explaining import explain
+    from dryfit.explaining.explanation import Explanation
+    from dryfit.findings import Finding
     from dryfit.in_process import virtual
+    from dryfit.linting import lint
     from dryfit.recording.opening import open_recording
     from dryfit.rehearse.launch import rehearse as run
     from dryfit.rehearse.result import Result
@@ -38,10 +49,13 @@ if TYPE_CHECKING:
     from dryfit.search.found import Fit
     from dryfit.search.plan import plan
     from dryfit.search.planned import Plan
+    from dryfit.watching.watch import watch
 
 __all__ = [
     "Card",
     "DryfitError",
+    "Explanation",
+    "Finding",
     "Fit",
     "Footprint",
     "Plan",
@@ -50,17 +64,22 @@ __all__ = [
     "UsageError",
     "all_cards",
     "analysis_of",
+    "explain",
     "find_card",
     "fit",
+    "lint",
     "open_recording",
     "plan",
     "run",
     "virtual",
+    "watch",
 ]
 
 _HOMES = {
     "Card": "dryfit.cards:Card",
     "DryfitError": "dryfit.errors:DryfitError",
+    "Explanation": "dryfit.explaining.explanation:Explanation",
+    "Finding": "dryfit.findings:Finding",
     "Fit": "dryfit.search.found:Fit",
     "Footprint": "dryfit.analyse:Footprint",
     "Plan": "dryfit.search.planned:Plan",
@@ -69,12 +88,15 @@ _HOMES = {
     "UsageError": "dryfit.errors:UsageError",
     "all_cards": "dryfit.cards:all_cards",
     "analysis_of": "dryfit.analyse:analyse",
+    "explain": "dryfit.explaining.explaining:explain",
     "find_card": "dryfit.cards:find_card",
     "fit": "dryfit.search.fit:fit",
+    "lint": "dryfit.linting:lint",
     "open_recording": "dryfit.recording.opening:open_recording",
     "plan": "dryfit.search.plan:plan",
     "run": "dryfit.rehearse.launch:rehearse",
     "virtual": "dryfit.in_process:virtual",
+    "watch": "dryfit.watching.watch:watch",
 }
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from dryfit.analyse.footprint import LineBytes, ModuleBytes, OwnerBytes, OwnerChange
+from dryfit.analyse.growth import with_keeper
 from dryfit.recording import model
 from dryfit.recording.model import ALLOC, FREE_COMPLETED, FREE_REQUESTED, SEGMENT_ALLOC, Block, ModuleOutput, Segment
 
@@ -135,6 +136,9 @@ def test_growth_is_the_same_amount_in_each_step() -> None:
         "of it saved activation, from train.py:41. Something is kept from step to step, such as a loss with its graph, "
         "or outputs in a list."
     )
+    assert with_keeper(growth, "outputs (train.py:41, DF102)").sentence.endswith(
+        "from train.py:41. It is kept by outputs (train.py:41, DF102)."
+    )
 
 
 def test_growth_counts_from_where_it_is_steady() -> None:
@@ -149,8 +153,11 @@ def test_small_growth_is_told_by_the_thousand_steps() -> None:
     assert growth.bytes_per_step == 512
     assert growth.sentence == (
         "From the end of step 1 to that of step 4, each step leaves 512 B more allocated than the one before, all of "
-        "it temporary, from train.py:41. That is 500.00 KiB in 1,000 steps, as where a list collects losses that are "
-        "tensors; .item() keeps the number alone."
+        "it temporary, from train.py:41. That is 500.00 KiB in 1,000 steps. A list that collects losses as tensors "
+        "does that; .item() keeps the number alone."
+    )
+    assert with_keeper(growth, "losses (train.py:41, DF101)").sentence.endswith(
+        "That is 500.00 KiB in 1,000 steps. It is kept by losses (train.py:41, DF101)."
     )
 
 

@@ -65,7 +65,7 @@ OPTIONS = {
     "run": {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
         "--allow-network", "--skip-weights", "--exact-weights", "--no-values", "--with", "--quiet", "--json",
-        "--output", "--report", "--record",
+        "--output", "--report", "--record", "--watch",
     },
     "fit": {
         "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
@@ -81,6 +81,8 @@ OPTIONS = {
         "--fused", "--for-loop", "--gpu", "--json",
     },
     "report": {"--help", "--text", "--json", "--output", "--html", "--snapshot", "--perfetto", "--device"},
+    "explain": {"--help", "--gpu", "--settings", "--no-retrace", "--json", "--output"},
+    "lint": {"--help", "--select", "--ignore", "--json", "--sarif", "--github", "--output", "--explain"},
     "verify": {
         "--help", "--steps", "--seconds", "--host-memory", "--yes", "--allow-writes", "--allow-network",
         "--skip-weights", "--quiet", "--json", "--output",

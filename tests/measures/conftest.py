@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,36 +20,50 @@ ENTRY, STACKS = str(PROGRAMS / "entry.py"), str(PROGRAMS / "stacks.py")
 Rehearse = Callable[..., Result]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compile_in_one_process() -> Iterator[None]:
+    """Inductor's pool of processes takes longer to start than these small programs take to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def _warm() -> Iterator[Rehearse]:
     with warm_rehearsals([ENTRY], gpu=CARD, quiet=True, figures_only=True) as rehearse_one:
-        yield rehearse_one
+        yield _once(rehearse_one, ENTRY)
 
 
 @pytest.fixture(scope="session")
 def _warm_stacks() -> Iterator[Rehearse]:
     with warm_rehearsals([STACKS], gpu=CARD, quiet=True, figures_only=True) as rehearse_one:
-        yield rehearse_one
+        yield _once(rehearse_one, STACKS)
+
+
+def _once(rehearse_one: Rehearse, entry: str) -> Rehearse:
+    """Rehearse each thing once: many tests compare with the same program as it is."""
+    results: dict[Any, Result] = {}
+
+    def run(name: str, *arguments: str, measures: tuple[str, ...] | list[str] = (), **options: Any) -> Result:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        asked = (name, arguments, tuple(measures), tuple(options.items()), frozenset(environment.items()))
+        if asked not in results:
+            results[asked] = rehearse_one([entry, name, *arguments], measures=measures, **options)
+        return results[asked]
+
+    return run
 
 
 @pytest.fixture
 def rehearse(_warm: Rehearse) -> Rehearse:
     """rehearse("language_model", "16", measures=["fused-optimizer"]): one of the programs beside, with arguments."""
-
-    def run(name: str, *arguments: str, measures: tuple[str, ...] | list[str] = (), **options: Any) -> Result:
-        return _warm([ENTRY, name, *arguments], measures=measures, **options)
-
-    return run
+    return _warm
 
 
 @pytest.fixture
 def rehearse_stack(_warm_stacks: Rehearse) -> Rehearse:
-    """The same for programs that import transformers, accelerate or lightning."""
-
-    def run(name: str, *arguments: str, measures: tuple[str, ...] | list[str] = (), **options: Any) -> Result:
-        return _warm_stacks([STACKS, name, *arguments], measures=measures, **options)
-
-    return run
+    """The same for programs that import transformers, accelerate, lightning, peft or bitsandbytes."""
+    return _warm_stacks
 
 
 @pytest.fixture
@@ -59,7 +74,12 @@ def assert_same_bytes(rehearse: Rehearse) -> Callable[..., tuple[Result, Result]
     """
 
     def check(
-        name: str, measures: list[str], by_hand: str, *, arguments: tuple[str, ...] = ()
+        name: str,
+        measures: list[str],
+        by_hand: str,
+        *,
+        arguments: tuple[str, ...] = (),
+        rehearse: Rehearse = rehearse,
     ) -> tuple[Result, Result]:
         plain = rehearse(name, *arguments)
         switched = rehearse(name, *arguments, measures=measures)

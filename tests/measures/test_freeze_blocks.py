@@ -19,10 +19,10 @@ def test_is_as_written_by_hand(assert_same_bytes) -> None:
 
 
 @pytest.mark.stacks
-def test_is_as_written_by_hand_for_a_trainer(rehearse) -> None:
-    switched = rehearse("freeze_trainer", measures=["freeze-blocks"])
+def test_is_as_written_by_hand_for_a_trainer(rehearse_stack) -> None:
+    switched = rehearse_stack("freeze_trainer", measures=["freeze-blocks"])
     assert switched.measures == {"freeze-blocks": True}
-    assert figures(switched) == figures(rehearse("freeze_trainer", "frozen"))
+    assert figures(switched) == figures(rehearse_stack("freeze_trainer", "frozen"))
 
 
 def test_applies_to_models_of_repeated_blocks() -> None:

@@ -25,17 +25,17 @@ ADAM = OptimizerFacts(kind="torch.optim.adamw.AdamW", parameters=8, tensors=1)
     ],
     ids=["loop", "groups in bfloat16", "Trainer", "loop with a model of transformers", "Lightning"],
 )
-def test_is_as_written_by_hand(rehearse, plain, by_hand) -> None:
-    switched = rehearse(*plain, measures=["lora:16"])
+def test_is_as_written_by_hand(rehearse_stack, plain, by_hand) -> None:
+    switched = rehearse_stack(*plain, measures=["lora:16"])
     assert switched.ending.how in ("steady", "finished")
     assert switched.measures == {"lora": True}
-    assert figures(switched) == figures(rehearse(*by_hand))
+    assert figures(switched) == figures(rehearse_stack(*by_hand))
 
 
 @pytest.mark.stacks
-def test_a_program_with_adapters_stays_as_it_is(rehearse) -> None:
-    assert figures(rehearse("lora_groups", "adapted", measures=["lora:8"])) == figures(
-        rehearse("lora_groups", "adapted")
+def test_a_program_with_adapters_stays_as_it_is(rehearse_stack) -> None:
+    assert figures(rehearse_stack("lora_groups", "adapted", measures=["lora:8"])) == figures(
+        rehearse_stack("lora_groups", "adapted")
     )
 
 

@@ -38,18 +38,18 @@ def test_makes_the_batches_smaller_that_are_trained_from(assert_same_bytes, argu
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("name", ["micro_trainer", "micro_lightning", "micro_accelerate"])
-def test_is_as_the_framework_does_it(rehearse, name) -> None:
-    switched = rehearse(name, "1", measures=["micro-batch:4"])
-    by_hand = rehearse(name, "4")
+def test_is_as_the_framework_does_it(rehearse_stack, name) -> None:
+    switched = rehearse_stack(name, "1", measures=["micro-batch:4"])
+    by_hand = rehearse_stack(name, "4")
     assert switched.ending.how in ("steady", "finished")
     assert switched.measures == {"micro-batch": True}
     assert figures(switched) == figures(by_hand)
 
 
 @pytest.mark.stacks
-def test_accumulates_where_an_accelerated_loop_does_not(rehearse) -> None:
-    assert figures(rehearse("micro_accelerate", "1", "", measures=["micro-batch:4"])) == figures(
-        rehearse("micro_accelerate", "4")
+def test_accumulates_where_an_accelerated_loop_does_not(rehearse_stack) -> None:
+    assert figures(rehearse_stack("micro_accelerate", "1", "", measures=["micro-batch:4"])) == figures(
+        rehearse_stack("micro_accelerate", "4")
     )
 
 

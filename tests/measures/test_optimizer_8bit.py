@@ -23,21 +23,21 @@ ADAMW = OptimizerFacts(kind="torch.optim.adamw.AdamW", parameters=8, tensors=1)
 @pytest.mark.parametrize(
     ("measure", "by_hand"), [("adamw-8bit", "adam8_by_hand"), ("paged-adamw-8bit", "adam8_paged_by_hand")]
 )
-def test_is_as_written_by_hand(assert_same_bytes, measure: str, by_hand: str) -> None:
-    switched, plain = assert_same_bytes("language_model", [measure], by_hand)
+def test_is_as_written_by_hand(assert_same_bytes, rehearse_stack, measure: str, by_hand: str) -> None:
+    switched, plain = assert_same_bytes("language_model", [measure], by_hand, rehearse=rehearse_stack)
     assert switched.peak_allocated_bytes < plain.peak_allocated_bytes
 
 
 @pytest.mark.parametrize(("measure", "which"), [("adamw-8bit", "8bit"), ("paged-adamw-8bit", "paged")])
-def test_with_groups_a_schedule_and_a_scaler(rehearse, measure: str, which: str) -> None:
-    switched = rehearse("optimizer_groups", measures=[measure])
+def test_with_groups_a_schedule_and_a_scaler(rehearse_stack, measure: str, which: str) -> None:
+    switched = rehearse_stack("optimizer_groups", measures=[measure])
     assert switched.measures == {measure: True}
-    assert figures(switched) == figures(rehearse("optimizer_groups", which))
+    assert figures(switched) == figures(rehearse_stack("optimizer_groups", which))
 
 
-def test_adam_with_a_closure(rehearse) -> None:
-    switched = rehearse("optimizer_closure", measures=["adamw-8bit"])
-    assert figures(switched) == figures(rehearse("optimizer_closure", "8bit"))
+def test_adam_with_a_closure(rehearse_stack) -> None:
+    switched = rehearse_stack("optimizer_closure", measures=["adamw-8bit"])
+    assert figures(switched) == figures(rehearse_stack("optimizer_closure", "8bit"))
 
 
 def test_of_transformers_trainer(rehearse_stack) -> None:

@@ -14,16 +14,16 @@ from .conftest import figures
 
 @pytest.mark.stacks
 @pytest.mark.parametrize("program", [("qlora_loop", "float32"), ("qlora_loop", "bfloat16"), ("qlora_trainer",)])
-def test_is_as_written_by_hand(rehearse, program) -> None:
-    switched = rehearse(*program, measures=["qlora:16"])
+def test_is_as_written_by_hand(rehearse_stack, program) -> None:
+    switched = rehearse_stack(*program, measures=["qlora:16"])
     assert switched.ending.how in ("steady", "finished")
     assert switched.measures == {"qlora": True}
-    assert figures(switched) == figures(rehearse(*program, "adapted"))
+    assert figures(switched) == figures(rehearse_stack(*program, "adapted"))
 
 
 @pytest.mark.stacks
-def test_a_model_that_is_made_on_the_card_is_refused(rehearse) -> None:
-    result = rehearse("qlora_loop", "float32", "", "cuda", measures=["qlora"])
+def test_a_model_that_is_made_on_the_card_is_refused(rehearse_stack) -> None:
+    result = rehearse_stack("qlora_loop", "float32", "", "cuda", measures=["qlora"])
     assert result.ending.how == "not switched on"
     assert (
         "Model is made on the card, so that its full weights have been there before they can be quantized; make it on "

@@ -369,7 +369,7 @@ def test_the_hooks_do_not_change_one_event_of_the_allocator(rehearse: Any, proje
             with torch.no_grad():
                 kept.append(model(x))
         kept = []
-        for _ in range(3):
+        for _ in range(8):  # what grows is found, and looked at in every step
             train()
         snapshot = torch.cuda.memory._snapshot()
         low = min(segment["address"] for segment in snapshot["segments"])

@@ -132,3 +132,20 @@ def test_the_scratch_layer_is_gone_afterwards(rehearse: Any, tmp_path: Path) -> 
     )
     assert done.code == 0, done.stderr
     assert [path for path in scratch.iterdir() if not path.name.startswith("dryfit-kernels-")] == []
+
+
+def test_a_program_that_ends_by_itself_has_its_own_objects_destroyed_and_keeps_its_exit_code(rehearse: Any) -> None:
+    """Installed modules are left as they are: taking them apart takes a second."""
+    program = """
+        import sys, torch
+        class Marker:
+            def __init__(self, name): self.name = name
+            def __del__(self): print(self.name, "is destroyed")
+        own, torch.marker = Marker("own"), Marker("of torch")
+        torch.ones(1, device="cuda")
+        raise SystemExit(3)
+    """
+    done = rehearse(program)
+    assert done.result["ending"]["sentence"].startswith("train.py ended with status 3.")
+    assert "own is destroyed" in done.stderr
+    assert "of torch is destroyed" not in done.stderr

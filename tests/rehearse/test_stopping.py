@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dryfit.rehearse.inside.stopping import LEAST_STEPS, MOST_STEPS, seen_enough
+from dryfit.rehearse.inside.stopping import LEAST_STEPS, MOST_STEPS, WATCHED_STEPS, seen_enough
 
 peaks = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), max_size=40)
 
@@ -44,6 +44,20 @@ def test_steps_that_differ_are_not_steady_although_the_highest_is_old() -> None:
     moving = [(50 << 20, 80 << 20), (30 << 20, 80 << 20), (46 << 20, 80 << 20), (20 << 20, 80 << 20)]
     assert seen_enough(moving, None) is None
     assert seen_enough([*moving, (20 << 20, 80 << 20)], None) == "steady"
+
+
+def test_a_steady_run_goes_on_while_more_is_to_be_seen_but_not_for_ever() -> None:
+    steady = [(5, 8)] * 4
+    assert seen_enough(steady, None, wants_more=lambda: True) is None
+    assert seen_enough(steady, None, wants_more=lambda: False) == "steady"
+    assert seen_enough([(5, 8)] * MOST_STEPS, None, wants_more=lambda: True) == "steady"
+    assert seen_enough(steady, 4, wants_more=lambda: True) == "steps"
+
+
+def test_a_watched_run_takes_more_steps() -> None:
+    for count in range(LEAST_STEPS, WATCHED_STEPS):
+        assert seen_enough([(5, 8)] * count, None, least_steps=WATCHED_STEPS) is None
+    assert seen_enough([(5, 8)] * WATCHED_STEPS, None, least_steps=WATCHED_STEPS) == "steady"
 
 
 def test_steps_without_the_card_do_not_count() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,36 @@ FRONT_ENDS = ["kernel overrides", "backend select"]
 Run = Callable[..., dict[str, Any]]
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[subprocess.Popen[str]]:
+    """A process on the virtual card that has torch, and forks for each program."""
+    variables = os.environ | environment(CARD) | {"HF_HUB_OFFLINE": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    command = [sys.executable, str(PROGRAMS / "values_on.py")]
+    with subprocess.Popen(
+        command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as started:
+        yield started
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(server: subprocess.Popen[str], tmp_path: Path) -> Run:
     """Run one of the programs on the virtual card and read what it found."""
 
     def run(program: str, *arguments: str, off: bool = False, front_end: str = "") -> dict[str, Any]:
-        words = [sys.executable, str(PROGRAMS / "values_on.py"), *(["--off"] if off else [])]
-        words += [str(PROGRAMS / f"values_{program}.py"), *arguments]
-        ours = {"VALUES_FRONT_END": front_end, "HF_HUB_OFFLINE": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "made")}
-        done = subprocess.run(
-            words, env=os.environ | environment(CARD) | ours, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        stdout, stderr = tmp_path / "stdout", tmp_path / "stderr"
+        asked = {
+            "words": [str(PROGRAMS / f"values_{program}.py"), *arguments],
+            "off": off,
+            "environment": {"VALUES_FRONT_END": front_end, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "made")},
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+        }
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps(asked) + "\n")
+        code = server.stdout.readline()
+        assert code == "0\n", stderr.read_text()[-3000:]
+        answer: dict[str, Any] = json.loads(stdout.read_text().splitlines()[-1])
         if not off and front_end:
             assert answer["front_end"] == front_end
         return answer

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from tests.train.processes import FSDP2_RUNS_ON_THE_HOST
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -50,6 +51,9 @@ def in_fsdp2(model: nn.Module) -> nn.Module:
     return model
 
 
+WRAPS = {"DDP": in_ddp, "FSDP": in_fsdp1, **({"FSDP2": in_fsdp2} if FSDP2_RUNS_ON_THE_HOST else {})}
+
+
 def trained(model: nn.Module, rank: int) -> list[torch.Tensor]:
     """Gradients and buffers after two steps."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -69,7 +73,7 @@ def start(rank: int, world: int, folder: str) -> None:
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )
     found: dict[str, Any] = {}
-    for name, wrap in (("DDP", in_ddp), ("FSDP", in_fsdp1), ("FSDP2", in_fsdp2)):
+    for name, wrap in WRAPS.items():
         plain = trained(wrap(model_of()), rank)
         before = model_of()
         checkpoint_blocks(before)

@@ -18,6 +18,13 @@ _IMPORTED_ONCE = [
     "tests.train.two_pass_ranks",
 ]
 
+# In older versions, among them 2.6, FSDP2 asks streams of the host for what they lack, and with that put right fails in
+# the backward pass, without anything of ours.
+FSDP2_RUNS_ON_THE_HOST = hasattr(torch.cpu.Stream, "record_event")
+needs_fsdp2_on_the_host = pytest.mark.skipif(
+    not FSDP2_RUNS_ON_THE_HOST, reason="FSDP2 of this PyTorch trains on cards alone"
+)
+
 
 def run_on_ranks(world: int, start: Callable[..., None], *arguments: Any) -> None:
     """Call `start(rank, *arguments)` in as many processes; an error in one is raised here."""

@@ -26,6 +26,7 @@ from tests.train.language import (
     summed_loss_of,
     whole_gradients,
 )
+from tests.train.processes import FSDP2_RUNS_ON_THE_HOST
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate
@@ -281,14 +282,12 @@ def equivalence(rank: int, _: int) -> dict[str, Any]:
     return found
 
 
-ON_FOUR_RANKS = {"FSDP2, tensor parallel": in_fsdp2_and_tensor_parallel}
+ON_FOUR_RANKS = {"FSDP2, tensor parallel": in_fsdp2_and_tensor_parallel} if FSDP2_RUNS_ON_THE_HOST else {}
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "DDP": unequal_tokens(in_ddp),
     "DDP, static graph": unequal_tokens(partial(DistributedDataParallel, static_graph=True)),
     "DDP, bucket views": unequal_tokens(partial(DistributedDataParallel, gradient_as_bucket_view=True)),
     "DDP, every": unequal_tokens(in_ddp, sync="every"),
-    "FSDP2": unequal_tokens(in_fsdp2),
-    "FSDP2, last": unequal_tokens(in_fsdp2, sync="last"),
     "FSDP1": unequal_tokens(in_fsdp1),
     "FSDP1, last": unequal_tokens(in_fsdp1, sync="last"),
     "unequal counts": unequal_counts,
@@ -301,3 +300,5 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "averaged by hand": averaged_by_hand,
     "equivalence": equivalence,
 }
+if FSDP2_RUNS_ON_THE_HOST:
+    CASES |= {"FSDP2": unequal_tokens(in_fsdp2), "FSDP2, last": unequal_tokens(in_fsdp2, sync="last")}

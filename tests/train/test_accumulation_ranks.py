@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.train import ranks
-from tests.train.processes import run_on_ranks
+from tests.train.processes import needs_fsdp2_on_the_host, run_on_ranks
 
 EQUAL = 1e-6
 Found = list[dict[str, dict[str, Any]]]
@@ -26,7 +26,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.mark.parametrize(
     "wrapped",
-    ["DDP", "DDP, static graph", "DDP, bucket views", "DDP, every", "FSDP2", "FSDP2, last", "FSDP1", "FSDP1, last"],
+    [
+        *("DDP", "DDP, static graph", "DDP, bucket views", "DDP, every", "FSDP1", "FSDP1, last"),
+        *(pytest.param(name, marks=needs_fsdp2_on_the_host) for name in ("FSDP2", "FSDP2, last")),
+    ],
 )
 def test_unequal_tokens_on_two_ranks_equal_the_large_batch(two: Found, wrapped: str) -> None:
     for found in two:
@@ -40,6 +43,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return run(4, tmp_path_factory.mktemp("four"), "DDP", "unequal counts", *ranks.ON_FOUR_RANKS)
 
 
+@needs_fsdp2_on_the_host
 def test_ranks_that_hold_parts_of_a_layer_are_no_ranks_with_batches_of_their_own(four: Found) -> None:
     for found in four:
         assert max(found["FSDP2, tensor parallel"]["off"]) <= EQUAL
@@ -55,6 +59,7 @@ def test_four_ranks_with_unequal_tokens_and_counts_equal_the_large_batch(four: F
         assert "rank 0 has 2, rank 1 none, rank 2 none, rank 3 none" in warned
 
 
+@needs_fsdp2_on_the_host
 def test_the_price_of_not_exchanging_is_said(two: Found) -> None:
     assert two[0]["FSDP2"]["described"] == (
         "3 micro-batches on 2 ranks make one optimizer step. FSDP exchanges gradients after each micro-batch; "

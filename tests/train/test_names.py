@@ -33,6 +33,33 @@ def test_no_submodule_hides_a_name_of_the_package() -> None:
     assert {module.name for module in pkgutil.iter_modules(dryfit.train.__path__)}.isdisjoint(dryfit.train.__all__)
 
 
+_LIBRARIES_MISSING = """
+import sys
+sys.modules.update(transformers=None, lightning=None, pytorch_lightning=None)
+
+import dryfit.train
+from dryfit.errors import UsageError
+
+for name in ("LightningMemoryCallback", "TransformersMemoryCallback"):
+    try:
+        getattr(dryfit.train, name)
+    except ImportError as error:
+        assert isinstance(error, UsageError)
+        print(error)
+"""
+
+
+def test_a_callback_whose_library_is_missing_says_so() -> None:
+    done = subprocess.run([sys.executable, "-c", _LIBRARIES_MISSING], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "LightningMemoryCallback is for programs that train with Lightning, which is not installed for this Python. "
+        "Install it (pip install lightning), or leave the callback out.",
+        "TransformersMemoryCallback is for programs that train with transformers, which is not installed for this "
+        "Python. Install it (pip install transformers), or leave the callback out.",
+    ]
+
+
 def test_names_are_listed_without_torch() -> None:
     program = "import sys, dryfit.train; assert 'two_pass' in dir(dryfit.train); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)

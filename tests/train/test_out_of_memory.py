@@ -66,6 +66,8 @@ OTHERS = {
     "on-chip memory": "out of resource: shared memory, Required: 147456, Hardware limit: 101376.",
     "cuBLAS, another": "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`",
 }
+# A RuntimeError of its own, which older versions of PyTorch lack.
+AcceleratorError = getattr(torch, "AcceleratorError", type("AcceleratorError", (RuntimeError,), {}))
 
 
 @pytest.mark.parametrize("message", FORMS.values(), ids=FORMS)
@@ -74,7 +76,7 @@ def test_every_form_is_recognised(message: str) -> None:
 
 
 @pytest.mark.parametrize("message", OTHERS.values(), ids=OTHERS)
-@pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
+@pytest.mark.parametrize("kind", [RuntimeError, AcceleratorError])
 def test_what_only_looks_like_it_is_not(message: str, kind: type[RuntimeError]) -> None:
     assert not is_out_of_memory(kind(message))
 
@@ -82,7 +84,7 @@ def test_what_only_looks_like_it_is_not(message: str, kind: type[RuntimeError]) 
 def test_classes_count_whatever_they_say() -> None:
     assert is_out_of_memory(torch.OutOfMemoryError("nothing to read here"))
     assert is_out_of_memory(type("OutOfMemoryError", (Exception,), {})("a library's own, as CuPy's"))
-    assert is_out_of_memory(torch.AcceleratorError("CUDA error: out of memory"))
+    assert is_out_of_memory(AcceleratorError("CUDA error: out of memory"))
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(torch.OutOfMemoryError(OTHERS["after a timeout"]))
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from tests.train import two_pass_ranks
-from tests.train.processes import run_on_ranks
+from tests.train.processes import FSDP2_RUNS_ON_THE_HOST, run_on_ranks
 from tests.train.two_pass_ranks import Encoder, encoder, gradients_of, info_nce, pairs_of
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout, normalize
@@ -327,7 +327,7 @@ def test_negatives_of_both_ranks_equal_one_batch(tmp_path: Path) -> None:
     expected = gradients_of(model)
     for rank in range(2):
         found = torch.load(tmp_path / f"rank{rank}")
-        for wrapped in ("DDP", "FSDP2"):
+        for wrapped in ("DDP", "FSDP2") if FSDP2_RUNS_ON_THE_HOST else ("DDP",):
             torch.testing.assert_close(found[f"{wrapped}, loss"], loss.detach())
             assert_equal(found[wrapped], expected)
         assert found["DDP, holds"] == 1 + rank  # all pieces but the last of 2 and 3

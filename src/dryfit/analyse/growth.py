@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -18,6 +19,8 @@ _FEWEST_STEPS = 3
 _TOLERANCE_BYTES, _TOLERANCE = MIB, 0.005
 _MANY_STEPS = 1000
 _LINES = 10
+_GUESS = " Something is kept from step to step, such as a loss with its graph, or outputs in a list."
+_GUESS_IF_SMALL = " A list that collects losses as tensors does that; .item() keeps the number alone."
 
 
 def steady_growth(
@@ -57,6 +60,12 @@ def steady_growth(
         sentence=_sentence(first_step, last_step, bytes_per_step, owners, lines),
         lines=lines,
     )
+
+
+def with_keeper(growth: Growth, keeper: str) -> Growth:
+    """The growth, with who keeps it, such as "outputs (train.py:31)", in place of the guess at that."""
+    said = growth.sentence.removesuffix(_GUESS).removesuffix(_GUESS_IF_SMALL)
+    return dataclasses.replace(growth, sentence=f"{said} It is kept by {keeper}.")
 
 
 def _run_at_the_end(sizes: Sequence[int]) -> int:
@@ -120,8 +129,6 @@ def _sentence(
     if lines and lines[0].file:
         what += f", from {as_seen_from_here(lines[0].file)}:{lines[0].line}"
     if bytes_per_step < MIB:
-        return (
-            f"{what}. That is {format_bytes(_MANY_STEPS * bytes_per_step)} in {_MANY_STEPS:,} steps, as where a list "
-            "collects losses that are tensors; .item() keeps the number alone."
-        )
-    return f"{what}. Something is kept from step to step, such as a loss with its graph, or outputs in a list."
+        in_many = f"That is {format_bytes(_MANY_STEPS * bytes_per_step)} in {_MANY_STEPS:,} steps."
+        return f"{what}. {in_many}{_GUESS_IF_SMALL}"
+    return f"{what}.{_GUESS}"

@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument_group("how far").add_argument
     add("--steps", metavar="N|all", help="optimiser steps to run; default: until the peak is steady, 3 to 20")
+    add(
+        "--watch",
+        action="store_true",
+        help="run 12 steps or more, so that slow growth shows; what is kept from step to step is named without it, too",
+    )
     add("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add = parser.add_argument_group("what the program may do").add_argument
@@ -89,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         exact_weights=arguments.exact_weights,
         values=not arguments.no_values,
         quiet=arguments.quiet,
+        watch=arguments.watch,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
         progress=sys.stderr,
     )

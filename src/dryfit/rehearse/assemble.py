@@ -12,6 +12,7 @@ from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
 from dryfit.rehearse import endings, growth, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
+from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
 from dryfit.units import format_bytes
@@ -50,6 +51,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     total_range = _total_range(used_bytes, len(sharing), card, card_was_named=card_was_named)
     of_plans = workspaces.of(main.end if main else None)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
+    findings = findings_of(processes)
     measured = used_bytes > 0
     verdict = _verdict(
         ending,
@@ -80,7 +82,13 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         close_on=[each.key for each in by_fit.tight],
         does_not_fit_on=[each.key for each in by_fit.too_small],
         unknowns=unknowns.of(main.end if main else None),
-        notes=[*observed.notes, *growth.notes(growth_bytes, total_range, card), *_notes(observed, processes, ending)],
+        findings=findings,
+        notes=[
+            *observed.notes,
+            *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
+            *_notes(observed, processes, ending),
+            *why_not_looked(processes),
+        ],
         ending=ending,
         wall_seconds=round(observed.wall_seconds, 3),
         versions={"dryfit": dryfit.__version__, **(main.versions if main else {})},

@@ -76,6 +76,8 @@ class Request:
     recording: bool = True
     measures: tuple[str, ...] = ()
     facts: bool = False
+    observe: bool = False
+    watch: bool = False
     exact_weights: bool = False
     real_card: bool = False  # the card is asked, and does not count for us
     shown: tuple[str, ...] = ()  # in place of `program`
@@ -102,6 +104,8 @@ def run_once(request: Request, card: CardSettings | None, *, fork: StartKeeper |
             modules=fork is not None,
             measures=request.measures,
             facts=request.facts,
+            observe=request.observe,
+            watch=request.watch,
             exact_weights=request.exact_weights,
             real_card=request.real_card,
         )

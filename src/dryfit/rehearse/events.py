@@ -11,6 +11,7 @@ was known last. Events, in the order they come:
     modules     what it has imported, where that is asked for        names, after_card, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
+                (also findings, and not_observed: why there are no more)
     unrecorded  what came after `end`, the recording, is not whole   trace
 
 Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.
@@ -52,8 +53,8 @@ class Orders:
     Without a `folder` the hooks are placed and nothing is written: the process is a fork server, which gives its forks
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
     all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
-    counted FLOPs, which takes longer and may take more memory. With `real_card` the card is asked what is used of it,
-    and no virtual one has to be there.
+    counted FLOPs, which takes longer and may take more memory. `observe` asks for findings, `watch` for more steps to
+    have them from. With `real_card` the card is asked what is used of it, and no virtual one has to be there.
     """
 
     folder: str
@@ -65,6 +66,8 @@ class Orders:
     modules: bool = False
     measures: tuple[str, ...] = ()
     facts: bool = False
+    observe: bool = False
+    watch: bool = False
     real_card: bool = False
 
     def to_text(self) -> str:

@@ -7,12 +7,14 @@ import traceback
 from pathlib import Path
 
 from dryfit.analyse import Analysis, Footprint, analyse
+from dryfit.analyse.growth import with_keeper
 from dryfit.errors import UsageError
 from dryfit.recording.file import load
 from dryfit.recording.model import Recording
 from dryfit.recording.replay import replay
 from dryfit.rehearse.assemble import Observed
 from dryfit.rehearse.events import RECORDING_SUFFIX
+from dryfit.rehearse.findings_of_all import keeper_of_growth
 from dryfit.rehearse.result import Result
 from dryfit.units import format_bytes
 
@@ -49,6 +51,7 @@ def with_footprint(result: Result, observed: Observed) -> Result:
         if event["event"] == "unrecorded"
     ]
     recording, analysis = observed.recordings.get(main["pid"]), None
+    keeper = keeper_of_growth(result.findings)
     if recording is not None:
         about = {
             "program": result.program,
@@ -60,6 +63,10 @@ def with_footprint(result: Result, observed: Observed) -> Result:
         recording = dataclasses.replace(recording, about={**recording.about, **about})
         try:
             analysis = analyse(recording)
+            growth = analysis.footprint.growth
+            if growth is not None and keeper:
+                footprint = dataclasses.replace(analysis.footprint, growth=with_keeper(growth, keeper))
+                analysis = dataclasses.replace(analysis, footprint=footprint)
             notes += _what_is_missing(recording, analysis.footprint, result) or _what_differs(analysis, result)
         except Exception:
             notes.append(_FAULT.format("", traceback.format_exc().rstrip()))

@@ -28,12 +28,14 @@ def per_step(peaks: Sequence[StepPeak]) -> int:
     return growth_bytes // (_STEPS_IN_A_ROW - 1) if rising and growth_bytes >= _LEAST_GROWTH_BYTES else 0
 
 
-def notes(growth_bytes: int, total_range: dict[str, int], card: Card) -> list[str]:
-    """Say how it grows, and when the card would be full."""
+def notes(growth_bytes: int, total_range: dict[str, int], card: Card, *, keeper: str = "") -> list[str]:
+    """Say how it grows, and when the card would be full; `keeper` is who keeps it, where that is known."""
     if not growth_bytes:
         return []
     grows = f"Each of the last steps took about {format_bytes(growth_bytes)} more than the one before"
     why = "something is kept from step to step (a loss with its graph, outputs in a list)."
+    if keeper:
+        why = f"it is kept by {keeper}."
     if card.key == "unlimited":
         return [f"{grows}: {why}"]
     steps_left = max(0, card.total_bytes - total_range["expected"]) // growth_bytes

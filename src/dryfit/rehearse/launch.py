@@ -43,6 +43,8 @@ def rehearse(
     figures_only: bool = False,
     measures: Sequence[str] = (),
     facts: bool = False,
+    observe: bool | None = None,
+    watch: bool = False,
     stop: threading.Event | None = None,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
@@ -60,7 +62,9 @@ def rehearse(
     `reserve_bytes` of the card are taken before the program starts. A search wants `figures_only`: a close call is then
     left unsettled, and nobody asks who owned the memory. Setting `stop` does what Ctrl-C does, from another thread.
     `measures` are switched on, as in ["fused-optimizer", "micro-batch:4"]; `facts` are asked for, which leaves the
-    figures those of a run that is watched closely.
+    figures those of a run that is watched closely. `observe` is whether to look for what keeps memory from step to
+    step, by default where neither `figures_only` nor `facts` are asked for; with `watch` the program runs twelve steps
+    or more for it.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
@@ -86,6 +90,8 @@ def rehearse(
             recording=not figures_only,
             measures=tuple(measures),
             facts=facts,
+            observe=watch or (not (figures_only or facts) if observe is None else observe),
+            watch=watch,
             shown=tuple(as_called(words)),
         )
         settings = settings_of(card, address_order=address_order, count=devices_of(words))

@@ -11,6 +11,7 @@ from typing import Any
 
 from dryfit.analyse import Analysis, Footprint
 from dryfit.errors import DryfitError, UsageError
+from dryfit.findings import Finding
 from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
@@ -102,7 +103,8 @@ class Result:
     allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
     `phase_peaks` is what tensors held at most in each phase of any step. `measures` are those that were switched on,
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
-    is what the program is like, where that was asked for.
+    is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
+    nothing, such as what it keeps from step to step.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
     `analysis` all that was found out from it. `facts` and these two are not saved with the result.
     """
@@ -124,6 +126,7 @@ class Result:
     close_on: list[str] = field(default_factory=list)
     does_not_fit_on: list[str] = field(default_factory=list)
     unknowns: list[Unknown] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ending: Ending
     wall_seconds: float
@@ -143,8 +146,11 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values, in the documented order of docs/result.md; without recording and analysis."""
-        values = asdict(dataclasses.replace(self, footprint=None, recording=None, analysis=None, facts=None))
+        values = asdict(
+            dataclasses.replace(self, findings=[], footprint=None, recording=None, analysis=None, facts=None)
+        )
         del values["recording"], values["analysis"], values["facts"]
+        values["findings"] = [finding.to_dict() for finding in self.findings]
         values["footprint"] = self.footprint.to_dict() if self.footprint is not None else None
         return {"schema_version": self.schema_version, **values}
 

@@ -8,6 +8,7 @@ from html import escape
 from dryfit.analyse.footprint import Footprint, OwnerBytes
 from dryfit.recording.model import OWNERS
 from dryfit.rehearse.result import Result
+from dryfit.report.findings import lines_of
 from dryfit.report.footprint import heaviest_first, out_of_memory_line, peak_line, share_of
 from dryfit.report.text import verdict_line
 from dryfit.units import format_bytes
@@ -41,6 +42,8 @@ def html(shown: Result | Footprint) -> str:
         owners = heaviest_first(footprint.peak.owners)
         if owners:
             parts += [_bar(owners, footprint.peak.allocated_bytes), _table(owners, footprint.peak.allocated_bytes)]
+    if isinstance(shown, Result):
+        parts += [_line(" ".join(lines_of(finding)[:2])) for finding in shown.findings]
     notes = dict.fromkeys(
         [*(footprint.notes if footprint else ()), *(shown.notes if isinstance(shown, Result) else ())]
     )

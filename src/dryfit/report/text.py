@@ -9,6 +9,7 @@ from dryfit.places import as_seen_from_here
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
 from dryfit.report.columns import aligned
+from dryfit.report.findings import print_findings
 from dryfit.report.footprint import print_owners
 from dryfit.report.terminal import open_console, sentence
 from dryfit.units import format_bytes
@@ -33,6 +34,7 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     if len(result.step_peaks) > 1:
         console.print()
         _steps(console, result)
+    print_findings(console, result.findings)
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
         _print(console, f"PyTorch's own error: {result.out_of_memory.message}".splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -24,6 +25,19 @@ def require_not_checkpointed(model: nn.Module) -> None:
                 f"{type(model).__name__} is checkpointed already, at {name or 'the model itself'}: {how}. Twice would "
                 f"compute it again twice."
             )
+
+
+def require_left_to_us(module: nn.Module, args: tuple[object, ...]) -> None:
+    """Before the forward of a module with checkpointed blocks in it: refuse a training in which it checkpoints itself.
+
+    Transformers 4.51 leaves it to the module around the blocks, 5 to the blocks.
+    """
+    if module.training and torch.is_grad_enabled() and getattr(module, "gradient_checkpointing", False) is True:
+        raise UsageError(
+            f"Blocks of {type(module).__name__} were checkpointed a second time, by gradient_checkpointing_enable() or "
+            f"a Trainer's gradient_checkpointing=True, so each backward would compute them twice more. Leave one of "
+            f"the two out."
+        )
 
 
 def _how(module: nn.Module) -> str:

@@ -16,8 +16,10 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from dryfit.errors import UsageError
 from dryfit.train.batch_norms import name_layers
 from dryfit.train.changed_buffers import ChangedBuffers
+from dryfit.train.kept_outputs import KeptOutputs
 from dryfit.train.nested import tensors_with_places
 from dryfit.train.random_states import read_random_states
+from dryfit.train.torch_private import has_lasting_buffers
 from dryfit.train.unchanged import Unchanged, with_own_containers
 
 Keep = Literal["matmuls", "attention"]
@@ -33,6 +35,10 @@ KEPT: dict[Keep, tuple[str, ...]] = {
     "attention": _ATTENTION,
     "matmuls": ("mm", "addmm", "bmm", "convolution", *_ATTENTION),
 }
+
+# Compiled code of older versions computes what changes a buffer again in the backward pass, with its effect. It was so
+# on 2.6, and is not on 2.14; pytorch/pytorch#155354, of June 2025, bans it.
+BUFFERS_MOVE_TWICE_IF_COMPILED = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
 
 # Names by which blocks are given a KV cache.
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "kv_cache")
@@ -51,6 +57,7 @@ class CheckpointedForward:
         self._own_forward: Callable[..., Any] | None = vars(block).get("forward")
         self._block = weakref.ref(block)
         self._changing: set[str] | None = None
+        self._is_compiled = not (BUFFERS_MOVE_TWICE_IF_COMPILED and has_lasting_buffers(block))
 
     def undo(self, block: nn.Module) -> None:
         """Give the block the forward back that it had; checkpoint nothing where another one is put around this one."""
@@ -69,6 +76,8 @@ class CheckpointedForward:
         forward = functools.partial(type(block).forward, block) if self._own_forward is None else self._own_forward
         if not (self._is_on and block.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
+        if torch.compiler.is_compiling() and not self._is_compiled:
+            return buffers_would_move_twice_if_compiled(self, *args, **kwargs)
         _require_once(block, self.name)
         _require_no_cache(args, kwargs, self.name)
         if torch.compiler.is_compiling():  # a compiled graph changes each buffer once
@@ -97,6 +106,7 @@ class CheckpointedForward:
         first = [(args, kwargs)]  # taken out when used, as nothing else may keep what the program lets go
         weights = dict(block.named_parameters())
         unchanged = Unchanged(weights.items())
+        kept_outputs = KeptOutputs(() if self._keep is None else _operators(self._keep))
         numbers = read_random_states(())  # for Python's and numpy's; checkpoint sees to torch's
 
         def compute(*kept: Any) -> Any:
@@ -109,14 +119,18 @@ class CheckpointedForward:
 
         def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
             if self._keep is None:
-                return nullcontext(), _Recomputation(lambda: changes, numbers.replayed)
+                return nullcontext(), _Together(lambda: changes, numbers.replayed)
             keeping, again = _SELECTIVE[self._keep]()
             explained = functools.partial(_mutations_explained, self.name, self._keep)
-            return keeping, _Recomputation(explained, lambda: changes, numbers.replayed, lambda: again)
+            first_pass = _Together(lambda: keeping, lambda: kept_outputs)
+            return first_pass, _Together(explained, lambda: changes, numbers.replayed, lambda: again)
 
         # checkpoint looks for devices, whose random number generators it keeps, in positional arguments alone
         kept = map(with_own_containers, (*args, *kwargs.values()))
-        return checkpoint(compute, *kept, use_reentrant=False, context_fn=contexts)
+        output = checkpoint(compute, *kept, use_reentrant=False, context_fn=contexts)
+        if kept_outputs.changed:
+            _refuse_mutation(self.name, self._keep)
+        return output
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_block": self._block()}  # copied and pickled with its block
@@ -125,7 +139,7 @@ class CheckpointedForward:
         vars(self).update({**state, "_block": weakref.ref(state["_block"])})
 
 
-class _Recomputation:
+class _Together:
     """Contexts as one that, unlike a generator's, can be entered again for a second backward."""
 
     def __init__(self, *contexts: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -139,6 +153,12 @@ class _Recomputation:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._entered.__exit__(kind, error, at)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def buffers_would_move_twice_if_compiled(forward: CheckpointedForward, *args: Any, **kwargs: Any) -> Any:
+    """Call a block outside of compiled code; with `fullgraph=True` PyTorch refuses that, by this name."""
+    return forward(*args, **kwargs)
 
 
 def _keep_matmuls() -> Any:
@@ -206,7 +226,12 @@ def _mutations_explained(name: str, keep: Keep) -> Iterator[None]:
     except RuntimeError as error:
         if "has been mutated" not in str(error):
             raise
-        raise UsageError(
-            f'Block {name} changes in place what keep="{keep}" has kept of it, such as by an activation with '
-            f"inplace=True right behind a convolution. Set inplace=False there, or leave keep= out."
-        ) from error
+        _refuse_mutation(name, keep, error)
+
+
+def _refuse_mutation(name: str, keep: Keep | None, error: BaseException | None = None) -> None:
+    raise UsageError(
+        f'Block {name} changes in place what keep="{keep}" has kept of it, such as by an activation with inplace=True '
+        f"right behind a convolution, or `scores += bias` behind a matmul. Write it without changing in place, or "
+        f"leave keep= out."
+    ) from error

@@ -14,7 +14,7 @@ from torch import nn
 from dryfit.errors import UsageError
 from dryfit.measures.blocks import blocks_in_words, kinds_of, repeated_blocks
 from dryfit.train.batch_norms import name_layers
-from dryfit.train.checkpointed_already import require_not_checkpointed
+from dryfit.train.checkpointed_already import require_left_to_us, require_not_checkpointed
 from dryfit.train.checkpointed_forward import KEPT, CheckpointedForward, Keep
 from dryfit.train.verifying import Verification
 
@@ -111,6 +111,13 @@ class Checkpointed:
             module.register_forward_pre_hook(_without_cache, with_kwargs=True)
             for module in model.modules()
             if module not in inside and _takes_use_cache(module)
+        ]
+        self._hooks += [
+            module.register_forward_pre_hook(require_left_to_us)
+            for module in model.modules()
+            if module not in inside
+            and hasattr(module, "gradient_checkpointing")
+            and not inside.isdisjoint(module.modules())
         ]
 
     @property

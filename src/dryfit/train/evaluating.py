@@ -38,6 +38,9 @@ def evaluation(*models: nn.Module, inference: bool = True) -> Iterator[None]:
         with torch.inference_mode() if inference else torch.no_grad():
             yield
     finally:
+        # Older versions of PyTorch would use casts of weights that were made here, without a graph, in the training
+        # that goes on in the same autocast region: pytorch/pytorch#158232.
+        torch.clear_autocast_cache()
         _restore(modes)
         if inference:
             _make_fit_for_training(models)

@@ -11,15 +11,19 @@ from typing import Any
 
 from dryfit.train.device_memory import Memory
 from dryfit.train.memory_report import BACKWARD, EVALUATION, FORWARD, OPTIMIZER_STEP, MemoryReport, say
+from dryfit.train.missing_package import MissingPackage
 from dryfit.train.predictions import PredictedPeaks
 from dryfit.train.training_mistakes import warn_of_missing_gradients, warn_of_mistakes
 
 
 def _callback_class() -> Any:
     """Lightning's base class, of whichever of its two packages the program uses."""
-    loaded = [name for name in ("lightning.pytorch", "pytorch_lightning") if name in sys.modules]
-    installed = "lightning.pytorch" if importlib.util.find_spec("lightning") else "pytorch_lightning"
-    return importlib.import_module(f"{[*loaded, installed][0]}.callbacks").Callback
+    names = ("lightning.pytorch", "pytorch_lightning")
+    loaded = [name for name in names if sys.modules.get(name)]
+    installed = [name for name in names if importlib.util.find_spec(name.partition(".")[0])]
+    if not [*loaded, *installed]:
+        raise MissingPackage("LightningMemoryCallback", "Lightning", "lightning")
+    return importlib.import_module(f"{[*loaded, *installed][0]}.callbacks").Callback
 
 
 class LightningMemoryCallback(_callback_class()):  # type: ignore[misc]

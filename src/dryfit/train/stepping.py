@@ -102,7 +102,8 @@ class Stepper:
         if self.wrappers.fsdp1:
             norm: torch.Tensor = self.wrappers.fsdp1[0].clip_grad_norm_(clip_norm)
             return norm
-        norm = torch.nn.utils.clip_grad_norm_(self.fp32.carriers() if self.fp32 else self.parameters(), clip_norm)
+        carriers = self.fp32.carriers() if self.fp32 else self.parameters()
+        norm = torch.nn.utils.clip_grad_norm_([_with_dense_gradient(each) for each in carriers], clip_norm)
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def clear(self) -> None:
@@ -124,6 +125,17 @@ class Stepper:
                     f"step would do nothing. Was it made before the model was wrapped, moved or replaced? Make it from "
                     f"the parameters of the model that gives the loss."
                 )
+
+
+def _with_dense_gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """The parameter, or what carries the values of its sparse gradient, of which older versions have no norm."""
+    if parameter.grad is None or parameter.grad.layout is not torch.sparse_coo:
+        return parameter
+    parameter.grad = parameter.grad.coalesce()
+    values = parameter.grad.values()  # shared with the gradient, which is scaled through them
+    carrier = values.view_as(values)
+    carrier.grad = values
+    return carrier
 
 
 def scheduled(scheduler: Any, optimizers: Sequence[Optimizer]) -> Any:

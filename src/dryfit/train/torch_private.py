@@ -1,4 +1,4 @@
-"""The private names of torch that this room uses; checked on 2.14."""
+"""The private names of torch that this room uses; checked on 2.6 and 2.14."""
 
 from __future__ import annotations
 
@@ -47,3 +47,22 @@ def is_unscaled(scaler: Any, optimizer: Any) -> bool:
     """Whether a GradScaler has unscaled this optimizer's gradients since its last update."""
     state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer))
     return state is not None and state["stage"].name == "UNSCALED"
+
+
+def written_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call of an operator changes in place, as its schema says."""
+    schema = operator._schema
+    if not schema.is_mutable:
+        return []
+    given = {**dict(zip((each.name for each in schema.arguments), args, strict=False)), **kwargs}
+    written = [given.get(each.name) for each in schema.arguments if each.alias_info and each.alias_info.is_write]
+    return [each for each in written if isinstance(each, torch.Tensor)]
+
+
+def has_lasting_buffers(module: nn.Module) -> bool:
+    """Whether any buffer is of the state_dict, as running statistics and counters are; tables for masks are not."""
+    return any(
+        name not in each._non_persistent_buffers_set
+        for each in module.modules()
+        for name, _ in each.named_buffers(recurse=False)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from dryfit.train.memory_report import (
     MemoryReport,
     say,
 )
+from dryfit.train.missing_package import MissingPackage
 from dryfit.train.predictions import PredictedPeaks
 from dryfit.train.training_mistakes import warn_of_missing_gradients, warn_of_mistakes
 
+if importlib.util.find_spec("transformers") is None:
+    raise MissingPackage("TransformersMemoryCallback", "transformers", "transformers")
 _TrainerCallback: Any = importlib.import_module("transformers.trainer_callback").TrainerCallback
 
 

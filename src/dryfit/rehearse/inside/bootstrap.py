@@ -74,7 +74,7 @@ class _Process:
         self._begin()
         signal.signal(STOP_SIGNAL, lambda *_: self._stop("told to stop"))
         # Registered first, so it runs last: after everything the program does at its own exit.
-        atexit.register(self._at_exit)
+        atexit.register(self._at_exit_of_python)
         os.register_at_fork(after_in_child=self._begin_anew)
         # A process that multiprocessing forked leaves without running exit handlers, but for its own finalizers.
         after_import("multiprocessing.util", lambda util: util.register_after_fork(self, _Process._finalize_with))
@@ -150,3 +150,8 @@ class _Process:
         if self.leaves_at_once:
             ending.leave_finished()
         ending.leave_out_of_memory()
+
+    def _at_exit_of_python(self) -> None:
+        self._at_exit()
+        if self._watch is not None:
+            ending.spare_installed_modules()

@@ -7,10 +7,12 @@ they would save, upload or log is garbage.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,6 +44,18 @@ def leave_out_of_memory() -> None:
         _leave(1)
 
 
+def spare_installed_modules() -> None:
+    """Have Python end this process without taking installed modules apart, which takes a second, or two.
+
+    Unlike leaving at once it is for any exit code, which is not known here; the program's own modules come apart.
+    """
+    gc.freeze()  # or the last collection would go through all they hold
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(dict(sys.modules)))  # never to be freed
+    kept = {"sys", "builtins", "__main__", *(name for name, _ in _modules_of_the_program())}
+    for name in set(sys.modules) - kept:
+        del sys.modules[name]
+
+
 def _leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -52,9 +66,16 @@ def _leave(status: int) -> NoReturn:
 def program_files() -> list[str]:
     """The program's own source files that this process has imported, the script among them."""
     # Python forgets the file of `__main__` when that has run to its end or failed, and torch names files there are not.
-    named = [*sys.argv[:1], *(getattr(module, "__file__", None) for module in list(sys.modules.values()))]
-    files = {Path(file).absolute() for file in named if isinstance(file, str) and is_of_the_program(file)}
+    script = [file for file in sys.argv[:1] if is_of_the_program(file)]
+    files = {Path(file).absolute() for file in (*script, *(file for _, file in _modules_of_the_program()))}
     return sorted(str(file) for file in files if file.is_file())
+
+
+def _modules_of_the_program() -> Iterator[tuple[str, str]]:
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and is_of_the_program(file):
+            yield name, file
 
 
 def uncaught_error() -> dict[str, Any] | None:

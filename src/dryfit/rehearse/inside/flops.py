@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from dryfit.rehearse.inside import torch_private
+from dryfit.rehearse.inside import torch_private, triton_private
 from dryfit.rehearse.inside.identities import Identities
 from dryfit.rehearse.inside.imports import after_import
 
@@ -61,13 +61,13 @@ class FlopCounter:
     def follow_launches(self) -> None:
         """See Triton's kernels and CUDA graphs too, which go past the dispatcher."""
         after_import(
-            torch_private.TRITON_LAUNCHES,
-            lambda module: torch_private.before_triton_launches(module, lambda kernel, *_: self._launched(kernel)),
+            triton_private.TRITON_LAUNCHES,
+            lambda module: triton_private.before_triton_launches(module, lambda kernel, *_: self._launched(kernel)),
         )
         after_import(
-            torch_private.INDUCTOR_LAUNCHES,
-            lambda module: torch_private.before_inductor_launches(
-                module, lambda kernel, *_: self._launched(torch_private.triton_of_inductor(kernel))
+            triton_private.INDUCTOR_LAUNCHES,
+            lambda module: triton_private.before_inductor_launches(
+                module, lambda kernel, *_: self._launched(triton_private.triton_of_inductor(kernel))
             ),
         )
         self._follow_graphs(torch.cuda.CUDAGraph)
@@ -90,7 +90,7 @@ class FlopCounter:
         if multiplies is None:
             multiplies = self._kernels[kernel] = _multiplies_in_triton(kernel)
         if multiplies:
-            self._uncounted[f"Triton kernel {torch_private.triton_name(kernel)}"] = None
+            self._uncounted[f"Triton kernel {triton_private.triton_name(kernel)}"] = None
 
     def _follow_graphs(self, graphs: Any) -> None:
         """What is captured into a graph runs with each replay of it, unseen, and not when it is captured."""
@@ -148,8 +148,8 @@ def is_on_card(args: tuple[Any, ...], output: Any) -> bool:
 
 def _multiplies_in_triton(kernel: Any, depth: int = 0) -> bool:
     try:
-        source, _ = torch_private.triton_kernel(kernel)
-        helpers = torch_private.triton_helpers(kernel) if depth < 3 else ()
+        source, _ = triton_private.triton_kernel(kernel)
+        helpers = triton_private.triton_helpers(kernel) if depth < 3 else ()
     except AttributeError:  # not of a kind that is known
         return False
     return "tl.dot" in source or any(_multiplies_in_triton(helper, depth + 1) for helper in helpers)

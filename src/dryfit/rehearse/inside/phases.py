@@ -22,7 +22,7 @@ from typing import Any
 
 from dryfit.recording import model
 from dryfit.rehearse.inside.peaks import PeakMeter, Window
-from dryfit.rehearse.inside.rounds import Rounds
+from dryfit.watching.rounds import Rounds
 
 SETUP, FORWARD, EVALUATION = model.SETUP, model.FORWARD, model.EVALUATION
 BACKWARD, AFTER_BACKWARD = model.BACKWARD, model.AFTER_BACKWARD

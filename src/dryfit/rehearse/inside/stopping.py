@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 LEAST_STEPS = 3
 MOST_STEPS = 20
+WATCHED_STEPS = 12
+"""The least steps of a rehearsal that looks for slow growth."""
 STEADY_STEPS = 2
 # Two steps of the same shapes can differ by what is left over of split blocks, up to 1 MiB each.
 _SAME_BYTES, _SAME_SHARE = 2 << 20, 0.002
 
 
 def seen_enough(
-    peaks: Sequence[tuple[int, int]], steps: int | None, *, all_have_stepped_twice: bool = True
+    peaks: Sequence[tuple[int, int]],
+    steps: int | None,
+    *,
+    all_have_stepped_twice: bool = True,
+    least_steps: int = LEAST_STEPS,
+    wants_more: Callable[[], bool] = lambda: False,
 ) -> str | None:
     """Say why to stop after these steps: "steps", "steady" or "most steps"; None to go on.
 
@@ -23,15 +30,17 @@ def seen_enough(
     number, 0 for all, None for «until steady»: the highest peak is at least two steps old, those two steps are alike
     (batches of changing shapes are not), and every optimiser has stepped twice (once to make its states, once to hold
     them). Three steps on the card are the least that can tell; twenty the most, so that a program that never becomes
-    steady ends too.
+    steady ends too. `wants_more` is asked once they are steady: whether there is something else to be seen in more.
     """
     if steps is not None:
         return "steps" if steps and len(peaks) >= steps else None
     on_the_card = [peak for peak in peaks if any(peak)]
     early, late = on_the_card[:-STEADY_STEPS], on_the_card[-STEADY_STEPS:]
-    if len(on_the_card) >= LEAST_STEPS and all_have_stepped_twice and _alike(late) and _is_no_higher(late, early):
+    at_the_end = len(on_the_card or peaks) >= MOST_STEPS
+    enough = len(on_the_card) >= least_steps and all_have_stepped_twice
+    if enough and _alike(late) and _is_no_higher(late, early) and (at_the_end or not wants_more()):
         return "steady"
-    return "most steps" if len(on_the_card or peaks) >= MOST_STEPS else None
+    return "most steps" if at_the_end else None
 
 
 def _alike(peaks: Sequence[tuple[int, int]]) -> bool:

@@ -1,4 +1,4 @@
-"""Tells `Progress` and `Recorder` what the program does: modules called, backward run, optimisers stepped.
+"""Tells `Progress`, `Recorder` and `Observing` what the program does: modules called, backward run, optimisers stepped.
 
 The wrappers add no reference to any tensor that would outlive the call they wrap, so the allocator sees the
 same sequence with and without them; a test compares the two.
@@ -17,6 +17,7 @@ from dryfit.recording.model import ZERO_GRAD
 from dryfit.rehearse.inside import module_calls, phases, torch_private
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.inside.measuring import Measuring
+from dryfit.rehearse.inside.observing import Observing
 from dryfit.rehearse.inside.phases import Progress
 from dryfit.rehearse.inside.recorder import Recorder
 
@@ -25,7 +26,9 @@ from dryfit.rehearse.inside.recorder import Recorder
 _WATCHDOG_PAUSE_SECONDS = 0.25
 
 
-def place(progress: Progress, recorder: Recorder, measuring: Measuring, fault: Callable[[], None]) -> None:
+def place(
+    progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing, fault: Callable[[], None]
+) -> None:
     """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
     for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
         setattr(progress, name, _ours(getattr(progress, name), fault))
@@ -34,9 +37,9 @@ def place(progress: Progress, recorder: Recorder, measuring: Measuring, fault: C
         "model_returned", "module_returned", "backward_is_over", "optimizer_begins", "optimizer_ended",
     ):  # fmt: skip
         setattr(recorder, name, _while_it_works(recorder, getattr(recorder, name)))
-    module_calls.watch(progress, recorder, measuring)
-    _watch_backward(progress, recorder, measuring)
-    _watch_optimizers(progress, recorder, measuring)
+    module_calls.watch(progress, recorder, measuring, observing)
+    _watch_backward(progress, recorder, measuring, observing)
+    _watch_optimizers(progress, recorder, measuring, observing)
     torch_private.before_counts_are_reset(recorder.counts_are_reset)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
     # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
@@ -65,7 +68,7 @@ def _while_it_works(recorder: Recorder, call: Callable[..., None]) -> Callable[.
     return guarded
 
 
-def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
+def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing) -> None:
     import torch
 
     depth = 0  # reentrant checkpointing runs backward inside backward
@@ -79,6 +82,7 @@ def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring
             if depth == 0:
                 measuring.backward_begins()
                 progress.enter(phases.BACKWARD)
+                observing.backward_begins(args)
             depth += 1
             try:
                 return real(*args, **kwargs)
@@ -92,13 +96,14 @@ def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring
                     recorder.backward_is_over()
                     progress.enter(phases.AFTER_BACKWARD)
                     measuring.backward_is_over()
+                    observing.backward_is_over()
 
         return run_backward
 
     torch_private.wrap_engine_run_backward(wrap)
 
 
-def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuring) -> None:
+def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing) -> None:
     import torch
 
     stepping: set[int] = set()
@@ -112,10 +117,12 @@ def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuri
             try:
                 recorder.optimizer_begins(self)
                 progress.optimizer_begins(self)
+                observing.optimizer_begins(self)
                 result = real(self, *args, **kwargs)
                 _let_watchdog_look()
                 recorder.optimizer_ended(self)
                 progress.optimizer_ended(self, before)
+                observing.optimizer_ended(self)
                 if progress.all_have_stepped:
                     measuring.all_have_stepped()
                 return result
@@ -135,6 +142,7 @@ def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuri
     def __init__(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         real_init(self, *args, **kwargs)
         progress.optimizer_made(self)
+        observing.optimizer_made(self)
         kind = type(self)
         if not getattr(kind.step, "watched", False):
             # A step that has no name or signature is of a kind that no optimizer of torch's is, and stays as it is.

@@ -13,10 +13,11 @@ from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWrite
 from dryfit.rehearse.inside import oom, torch_hooks, torch_private, used_on_card
 from dryfit.rehearse.inside.history import History
 from dryfit.rehearse.inside.measuring import FACTS, Measuring
+from dryfit.rehearse.inside.observing import Observing
 from dryfit.rehearse.inside.peaks import PeakMeter
 from dryfit.rehearse.inside.phases import Progress, StepEvent
 from dryfit.rehearse.inside.recorder import Recorder
-from dryfit.rehearse.inside.stopping import seen_enough
+from dryfit.rehearse.inside.stopping import LEAST_STEPS, WATCHED_STEPS, seen_enough
 from dryfit.virtual_card import calls
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ class Watch:
         meter = PeakMeter(used_on_card.meter() if orders.real_card else calls.take_peak_used_bytes)
         self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
         self._measuring = Measuring(self._cannot_switch_on)
-        torch_hooks.place(self._progress, self._recorder, self._measuring, fault)
+        self._observing = Observing()
+        self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
+        torch_hooks.place(self._progress, self._recorder, self._measuring, self._observing, fault)
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
@@ -59,6 +62,7 @@ class Watch:
         self._recorder.begin_anew()
         self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
+        self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
         self.introduce()
         self._measuring.switch_on(orders.measures)
         self._find_facts()
@@ -75,6 +79,8 @@ class Watch:
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
             "measures": self._measuring.acted(),
+            "findings": self._observing.findings(),
+            "not_observed": self._observing.failure,
             **({"program": self._facts.facts().to_dict()} if self._facts is not None else {}),
         }
 
@@ -114,7 +120,13 @@ class Watch:
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
         self._peaks.append((max(f[0] for f in figures), max(f[1] for f in figures)))
-        ready = self._progress.all_optimizers_have_stepped_twice
-        why = seen_enough(self._peaks, self._orders.steps, all_have_stepped_twice=ready)
+        self._observing.step_is_over(step["step"])
+        why = seen_enough(
+            self._peaks,
+            self._orders.steps,
+            all_have_stepped_twice=self._progress.all_optimizers_have_stepped_twice,
+            least_steps=WATCHED_STEPS if self._orders.watch else LEAST_STEPS,
+            wants_more=self._observing.needs_more_steps,
+        )
         if why is not None:
             self._stop(why)

@@ -1,4 +1,4 @@
-"""The sections below the pictures: modules, lines, tensors, steps, cached memory, the numbers, changes, notes."""
+"""The sections below the pictures: findings, modules, lines, tensors, steps, cached memory, numbers, changes, notes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from dryfit.analyse.footprint import Footprint, LineBytes, OwnerChange, StepFootprint, TensorBytes
+from dryfit.report.findings import evidence_line
 from dryfit.report.footprint import out_of_memory_line
 from dryfit.report.page.header import share
 from dryfit.report.page.markup import Html, bar, element, joined, owners_bar, size, swatch, table
@@ -27,6 +28,7 @@ def sections(footprint: Footprint, result: Result | None, short: Callable[[str],
     """
     numbers_words = "Each with the reason it differs from the one above it."
     found = {
+        "findings": ("Findings", "", _findings(result, short)),
         "modules": ("Modules", "What each module and those inside it hold at the peak.", _modules()),
         "lines": ("Lines", "The program's own lines that made what the peak holds.", _lines(footprint, short)),
         "tensors": ("Tensors", "The largest single allocations at the peak.", _tensors(footprint, short)),
@@ -42,7 +44,7 @@ def sections(footprint: Footprint, result: Result | None, short: Callable[[str],
 
 def contents(names: Iterable[str]) -> Html:
     """The links to sections that people look for."""
-    wanted = ("modules", "lines", "tensors", "steps", "numbers", "notes")
+    wanted = ("findings", "modules", "lines", "tensors", "steps", "numbers", "notes")
     return joined(element("a", name.title(), href=f"#{name}") for name in names if name in wanted)
 
 
@@ -54,6 +56,21 @@ def _section(name: str, title: str, words: str, content: Html | str) -> Html:
         content,
         id=name, aria_labelledby=f"{name}-title",
     )  # fmt: skip
+
+
+def _findings(result: Result | None, short: Callable[[str], str]) -> Html | str:
+    rows = [
+        (
+            element("code", finding.code),
+            joined([_place(place.file, place.line, short), element("span", place.text.strip(), class_="source")])
+            if (place := finding.place) is not None
+            else "",
+            joined([finding.claim, element("span", evidence_line(finding.evidence), class_="source")]),
+            finding.advice,
+        )
+        for finding in (result.findings if result is not None else ())
+    ]
+    return table("What costs memory for nothing", ("Code", "Line", "What", "What to do"), rows) if rows else ""
 
 
 def _modules() -> Html:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dryfit.rehearse.inside import torch_private
+from dryfit.rehearse.inside import triton_private
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.inside.values.known import KnownStorages
 
@@ -19,7 +19,7 @@ def follow(known: KnownStorages) -> None:
     written: dict[Any, frozenset[str]] = {}
 
     def triton(kernel: Any, args: Any, kwargs: Any) -> None:
-        source, names = torch_private.triton_kernel(kernel)
+        source, names = triton_private.triton_kernel(kernel)
         if kernel not in written:
             written[kernel] = stored_arguments(source, names)
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
@@ -28,14 +28,14 @@ def follow(known: KnownStorages) -> None:
 
     def inductor(kernel: Any, args: Any, kwargs: Any) -> None:
         # Inductor calls them outputs, and a program's buffers that are changed in place it names apart.
-        names, mutated = torch_private.inductor_kernel(kernel)
+        names, mutated = triton_private.inductor_kernel(kernel)
         for name, value in zip(names, args, strict=False):
             if isinstance(value, torch.Tensor) and value.is_cuda and ("out_ptr" in name or name in mutated):
                 known.forget(value)
 
-    after_import(torch_private.TRITON_LAUNCHES, lambda module: torch_private.before_triton_launches(module, triton))
+    after_import(triton_private.TRITON_LAUNCHES, lambda module: triton_private.before_triton_launches(module, triton))
     after_import(
-        torch_private.INDUCTOR_LAUNCHES, lambda module: torch_private.before_inductor_launches(module, inductor)
+        triton_private.INDUCTOR_LAUNCHES, lambda module: triton_private.before_inductor_launches(module, inductor)
     )
 
 

@@ -26,7 +26,15 @@ class Rounds:
         return min(self._times.values(), default=2) >= 2
 
     def made(self, optimizer: Any) -> None:
-        """An optimiser was made, and takes part from now on."""
+        """An optimiser was made, and takes part from now on.
+
+        It takes the place of one that has stepped and has some of its parameters: whoever makes one anew for each step
+        may keep the old ones, and they step no more.
+        """
+        own = _parameters_of(optimizer)
+        for other in [each for each in self._taking_part if self._times.get(each)]:
+            if own & _parameters_of(other):
+                self._taking_part.discard(other)
         self._taking_part.add(optimizer)
         self._times[optimizer] = 0
 
@@ -48,3 +56,7 @@ class Rounds:
         """Begin the next round."""
         self._stepped.clear()
         self.is_complete = False
+
+
+def _parameters_of(optimizer: Any) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
