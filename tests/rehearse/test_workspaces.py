@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -18,11 +19,13 @@ import pytest
 import dryfit
 from dryfit.cards import find_card
 from dryfit.rehearse import child, plans, workspaces
+from dryfit.rehearse.result import Unknown
 from dryfit.rehearse.warm import warm_rehearsals
 from dryfit.virtual_card import installed_torch
 from dryfit.virtual_card.cudnn import Oracle, oracle_for
 from dryfit.virtual_card.settings import settings_of
 
+from ..results import PLAIN_RESULT
 from .conftest import Rehearse
 
 CONVOLVE = Path(__file__).parent / "programs" / "convolve.py"
@@ -340,3 +343,23 @@ def test_a_lent_clock_is_said_where_it_was_used() -> None:
     assert workspaces.notes({"workspaces": {"plans": 1}}, "Lent.") == ["Lent."]
     assert workspaces.notes({"workspaces": {"plans": 0}}, "Lent.") == []
     assert workspaces.notes(None, "Lent.") == []
+
+
+@pytest.mark.parametrize(
+    ("what", "high_bytes", "is_apart"),
+    [
+        (workspaces.ON_A_CARD_ONLY, 90, False),
+        (workspaces.TIMED, 100, False),
+        (workspaces.ON_A_CARD_ONLY, 101, True),
+        ("nonzero", 90, True),
+    ],
+)
+def test_a_range_that_the_card_holds_whole_leaves_nothing_open(what: str, high_bytes: int, is_apart: bool) -> None:
+    unknown = Unknown(kind="memory", what=what, answer="128 MiB", decides_size=True, count=1)
+    result = dataclasses.replace(
+        PLAIN_RESULT,
+        card={"total_bytes": 100},
+        peak_total_range_bytes={"low": 10, "expected": 20, "high": high_bytes},
+        unknowns=[unknown],
+    )
+    assert result.is_apart_from_unknowns is is_apart

@@ -15,6 +15,7 @@ from dryfit.findings import Finding
 from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
+from dryfit.rehearse import workspaces
 from dryfit.saved import read_saved, write_saved
 
 SCHEMA_VERSION = 1
@@ -143,6 +144,17 @@ class Result:
     recording: Recording | None = field(default=None, repr=False, compare=False)
     analysis: Analysis | None = field(default=None, repr=False, compare=False)
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def is_apart_from_unknowns(self) -> bool:
+        """Whether sizes are not known that could change the verdict.
+
+        What cuDNN's workspaces may take more is in the range of the total: it counts where that passes the card.
+        """
+        in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.TIMED)
+        usable_at_most = self.card["total_bytes"] if self.card is not None else 0
+        range_fits = self.peak_total_range_bytes["high"] <= usable_at_most
+        return any(each.decides_size and not (range_fits and each.what in in_the_range) for each in self.unknowns)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values, in the documented order of docs/result.md; without recording and analysis."""

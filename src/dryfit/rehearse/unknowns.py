@@ -66,8 +66,8 @@ def _call(name: str, count: int) -> Unknown:
 def _plans(found: Workspaces) -> list[Unknown]:
     """Convolutions whose plan was not cuDNN's answer."""
     rows = [
-        ("workspaces of convolutions that cuDNN plans through cuBLASLt", "128 MiB", found.on_a_card_only),
-        ("which plan of a convolution is fastest on a card", "cuDNN's first", found.timed),
+        (workspaces.ON_A_CARD_ONLY, "128 MiB", found.on_a_card_only),
+        (workspaces.TIMED, "cuDNN's first", found.timed),
         (
             "first plans of convolutions, which cuDNN does not offer without a card",
             "the first it offers",

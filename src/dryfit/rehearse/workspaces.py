@@ -10,7 +10,9 @@ from dryfit.units import format_bytes
 
 # Of `unfaithful_calls`: plans that nobody answered for.
 NOT_ANSWERED = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution"
-
+# Of `Result.unknowns`: what the range of the total has in it.
+ON_A_CARD_ONLY = "workspaces of convolutions that cuDNN plans through cuBLASLt"
+TIMED = "which plan of a convolution is fastest on a card"
 
 # Where a workspace is smaller, other blocks are cut, and what is reserved may be more: with none in place of 128 MiB it
 # was between 76 MiB less and 378 MiB more in nine convolutional networks (docs/virtual-card.md).

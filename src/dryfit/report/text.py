@@ -61,7 +61,7 @@ def verdict_line(result: Result) -> str:
         return f"DOES NOT FIT on {name}: out of memory {_where_oom(result)}"
     if result.verdict == FITS:
         spare = format_bytes(total_bytes - result.peak_total_bytes)
-        but = ", apart from what is listed below as not known" if _sizes_unknown(result) else ""
+        but = ", apart from what is listed below as not known" if result.is_apart_from_unknowns else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
     if result.ending.how in (*WHOLE, OUT_OF_MEMORY):
         margin = format_bytes(_outside_margin_bytes(result))
@@ -107,10 +107,6 @@ def _of_workspaces(result: Result) -> str:
     less, more = (result.workspaces.get(name, 0) for name in ("less_bytes", "total_more_bytes"))
     words = [f"{format_bytes(size)} {word}" for size, word in ((less, "less"), (more, "more")) if size]
     return f"; up to {' or '.join(words)} for cuDNN's workspaces" if words else ""
-
-
-def _sizes_unknown(result: Result) -> bool:
-    return any(unknown.decides_size for unknown in result.unknowns)
 
 
 def _numbers(console: Console, result: Result) -> None:

@@ -83,7 +83,7 @@ def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
         for_good=_is_for_good(result),
         error=f"{ending.error_type}: {ending.error_message}" if ending.error_type else None,
         how=ending.how,
-        sizes_unknown=any(unknown.decides_size for unknown in result.unknowns),
+        sizes_unknown=result.is_apart_from_unknowns,
         growth_bytes=growth.per_step(result.step_peaks) if ending.how == "most steps" else 0,
         seconds=result.wall_seconds,
         phase_peaks=dict(result.phase_peaks),
