@@ -152,6 +152,7 @@ def test_an_optimizer_made_anew_while_a_list_keeps_the_old_ones() -> None:
             functional.mse_loss(loop.model(inputs), inputs).backward()
             optimizer.step()
     assert loop.codes() == ["DF110"]
+    assert loop.watch.step == 4
     [found] = loop.found
     assert found.evidence.holder == "kept"
     assert found.place is not None and "torch.optim.Adam(" in found.place.text
@@ -203,6 +204,16 @@ def test_a_model_called_while_an_exception_still_holds_its_frames() -> None:
         in loop.found[0].claim
     )
     assert loop.found[0].advice.startswith("Leave the except block first")
+
+
+def test_an_error_that_backward_raises_leaves_the_phase_at_backward() -> None:
+    loop = Loop()
+    with loop.watch, pytest.raises(RuntimeError, match="second time"):
+        loss, _ = loop.step(torch.randn(4, WIDTH))
+        try:
+            loss.backward()
+        finally:
+            assert loop.watch.phase == "backward"
 
 
 # --- what is no leak -------------------------------------------------------------------------------------------------

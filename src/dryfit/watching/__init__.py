@@ -13,6 +13,7 @@
     graphs.py         walks along grad_fn
     holders.py        who keeps an object alive, up to a name of the program's; frames.py the variables of functions
     naming_lines.py   the line that gives that name what it holds, by the source's syntax
+    statements.py     what a statement does to a name; source_trees.py, source_places.py where it stands
     held.py           the two together
     kinds/            the kinds of findings, made of these
 

@@ -54,7 +54,7 @@ class Held:
     @property
     def is_certain(self) -> bool:
         """Whether a statement was found by which the name keeps from step to step, and not only the last step's."""
-        return self.naming is not None and (self.naming.adds or self.naming.is_carried or self.naming.sums)
+        return self.naming is not None and self.naming.is_certain
 
 
 def holders_of(targets: Sequence[Any], groups: Sequence[int] | None = None) -> list[Held]:
@@ -142,26 +142,27 @@ def _way_up_to(way: Way, place: int) -> str:
     return way.name + "".join(steps)
 
 
-def _named(way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]) -> tuple[Naming | None, type | None, str]:
-    """The statement behind a name on the way, the class whose attribute it is, and the name as it is written.
+_Name = tuple[Naming | None, type | None, str]
+"""The statement behind a name, the class whose attribute it is, and the name as it is written."""
 
-    The last name that the program's own code adds to, else the last that any code does, else the last there is.
+
+def _named(way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]) -> _Name:
+    """The last name on the way, if the program's own code gives it its value.
+
+    Else it is in a library: then the last name that the program adds to, or the last that anyone does.
     """
-    names = list(_names_on(way, steps, codes))
-    named = [each for each in names if each[0] is not None]
-    return max(named, key=_rank, default=names[0])
+    library: list[_Name] = []
+    for name in _names_on(way, steps, codes):
+        naming = name[0]
+        if naming is not None and is_of_the_program(naming.place.file) and (not library or naming.is_certain):
+            return name
+        library.append(name)
+    known = [name for name in library if name[0] is not None]
+    return next((name for name in known if name[0] is not None and name[0].is_certain), (known or library)[0])
 
 
-def _rank(name: tuple[Naming | None, type | None, str]) -> tuple[bool, bool]:
-    naming = name[0]
-    is_certain = naming is not None and (naming.adds or naming.is_carried or naming.sums)
-    return is_certain, naming is not None and is_of_the_program(naming.place.file)
-
-
-def _names_on(
-    way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]
-) -> Iterator[tuple[Naming | None, type | None, str]]:
-    """The names on a way, the last first, each with its statement where one is known."""
+def _names_on(way: Way, steps: Sequence[str], codes: Sequence[types.CodeType]) -> Iterator[_Name]:
+    """The names on a way, the last first."""
     whole = way.name + "".join(steps)
     for place in range(len(steps) - 1, -1, -1):
         holder, key = way.links[place], _key_after(steps, place)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dryfit.places import is_ours
+from dryfit.places import is_of_the_program, is_ours
 from dryfit.watching.frames import running_frames, variables_of
 
 _DEEPEST, _WIDEST = 12, 128  # the collector compares all there is with each of so many
+_MOST_WAYS = 9
 _SEQUENCES = (list, tuple, deque)
 _OF_FUNCTIONS = ("__closure__", "__defaults__", "__kwdefaults__")
 
@@ -131,9 +132,17 @@ class _Search:
                         seen.add(id(parent))
                         above.append((parent, [parent, *links], [_step(parent, value), *steps]))
             level = above
-            if len(found) > 8 or not level:
+            if len(found) >= _MOST_WAYS or not level:
                 break
-        return [_tidied(way) for way in found]
+        found.sort(key=lambda way: not _is_programs(way))  # what all modules reach, such as loggers, has many ways
+        return [_tidied(way) for way in found[:_MOST_WAYS]]
+
+
+def _is_programs(way: Way) -> bool:
+    if way.code is not None:
+        return is_of_the_program(way.code.co_filename)
+    file = getattr(sys.modules.get(way.scope), "__file__", None)
+    return bool(file) and is_of_the_program(str(file))
 
 
 def _step(parent: Any, child: Any) -> str:

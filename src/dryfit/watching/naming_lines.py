@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dryfit.findings import Place
 from dryfit.places import is_of_the_program
 from dryfit.watching import source_places, statements
-from dryfit.watching.source_trees import FUNCTIONS, LOOPS, place_of, scope_of, tree_of, with_surroundings
+from dryfit.watching.source_trees import FUNCTIONS, LOOPS, classes_of, place_of, scope_of, tree_of, with_surroundings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,11 @@ class Naming:
     is_carried: bool
     is_bounded: bool
     written: str = ""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the name keeps from step to step by it, and not only the last step's."""
+        return self.adds or self.is_carried or self.sums
 
 
 def of_variable(code: types.CodeType, name: str, key: str = "") -> Naming | None:
@@ -56,9 +61,8 @@ def of_attribute(owner: type, attribute: str, codes: Iterable[types.CodeType], k
     found: list[Naming] = []
     for kind in owner.__mro__:
         file = _file_of(kind)
-        tree = tree_of(file) if file else None
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+        for node in classes_of(file) if file else ():
+            if node.name == kind.__name__:
                 naming = _best(file, node, attribute, key, attribute=True)
                 found += [naming] if naming else []
     if not any(each.adds or each.is_carried for each in found):

@@ -18,6 +18,7 @@ class Rounds:
         self._taking_part: weakref.WeakSet[Any] = weakref.WeakSet()
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._times: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._replaced: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         self.is_complete = False
 
     @property
@@ -32,16 +33,19 @@ class Rounds:
         may keep the old ones, and they step no more.
         """
         own = _parameters_of(optimizer)
-        for other in [each for each in self._taking_part if self._times.get(each)]:
-            if own & _parameters_of(other):
-                self._taking_part.discard(other)
+        replaced = weakref.WeakSet(
+            other for other, times in list(self._times.items()) if times and own & _parameters_of(other)
+        )
+        self._taking_part -= replaced
         self._taking_part.add(optimizer)
+        self._replaced[optimizer] = replaced
         self._times[optimizer] = 0
 
     def begins_anew_with(self, optimizer: Any) -> bool:
         """Whether the round is over because this optimiser is about to step; those that have not take no part."""
-        if optimizer in self._stepped:
-            self._taking_part = weakref.WeakSet(self._stepped)
+        replaced = self._replaced.get(optimizer, weakref.WeakSet())
+        if optimizer in self._stepped or self._stepped & replaced:
+            self._taking_part = weakref.WeakSet(self._stepped - replaced)
             return True
         return self.is_complete
 

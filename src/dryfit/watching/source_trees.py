@@ -23,6 +23,12 @@ def tree_of(file: str) -> ast.Module | None:
         return None
 
 
+@functools.lru_cache(maxsize=64)
+def classes_of(file: str) -> tuple[ast.ClassDef, ...]:
+    tree = tree_of(file)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)) if tree else ()
+
+
 def scope_of(tree: ast.Module | None, code: types.CodeType) -> ast.AST | None:
     if tree is None or code.co_name == "<module>":
         return tree

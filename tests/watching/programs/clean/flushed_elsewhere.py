@@ -1,4 +1,4 @@
-"""A writer gathers images of each step, and another method empties it at every tenth; losses go into a dict of lists."""
+"""A writer gathers images of each step, and another method empties it at each tenth; losses go into a dict of lists."""
 
 import torch
 from parts import batches, classifier

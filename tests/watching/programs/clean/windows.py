@@ -41,7 +41,7 @@ def main():
         optimizer.step()
         pool.query(outputs)
         last_of_length[length] = outputs.detach()
-        recent = (recent + [outputs.detach()])[-3:]
+        recent = [*recent, outputs.detach()][-3:]
 
 
 if __name__ == "__main__":
