@@ -15,7 +15,7 @@ from dryfit.findings import Place
 from dryfit.places import is_of_the_program
 from dryfit.watching import naming_lines, source_places
 from dryfit.watching.frames import program_codes
-from dryfit.watching.holders import Way, ways_to
+from dryfit.watching.holders import Way, is_program_module, ways_to
 from dryfit.watching.naming_lines import Naming
 from dryfit.watching.torch_private import is_function_context
 
@@ -133,7 +133,7 @@ def _held(key: tuple[Any, ...], found: list[tuple[int, Way]], codes: Sequence[ty
         classes=tuple(type(link) for link in way.links),
         on_ctx=_ATTRIBUTE.sub(r"\1", way.steps[context]) if context is not None and context < len(way.steps) else "",
         in_error=_way_up_to(way, error) if error is not None else "",
-        is_program=is_of_the_program(code.co_filename) if code else _is_program_module(scope),
+        is_program=is_of_the_program(code.co_filename) if code else is_program_module(scope),
     )
 
 
@@ -208,8 +208,3 @@ def _has_room_for_so_many(container: Any) -> bool:
     if isinstance(container, deque):
         return container.maxlen is not None
     return isinstance(container, list) and any(each is None for each in container)
-
-
-def _is_program_module(scope: str) -> bool:
-    file = getattr(sys.modules.get(scope), "__file__", None)
-    return bool(file) and is_of_the_program(str(file))

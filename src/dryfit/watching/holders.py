@@ -14,7 +14,7 @@ from dryfit.places import is_of_the_program, is_ours
 from dryfit.watching.frames import running_frames, variables_of
 
 _DEEPEST, _WIDEST = 12, 128  # the collector compares all there is with each of so many
-_MOST_WAYS = 9
+_LEVELS_AFTER, _MOST_WAYS = 3, 9
 _SEQUENCES = (list, tuple, deque)
 _OF_FUNCTIONS = ("__closure__", "__defaults__", "__kwdefaults__")
 
@@ -75,10 +75,22 @@ class _Search:
                     values.clear()
 
     def _climb(self) -> None:
-        """Find the referrers of the targets, of those, and so on, each level by one call of the collector."""
+        """Find the referrers of the targets, of those, and so on, each level by one call of the collector.
+
+        A few levels after the last of them has been reached from a name of the program's that is enough.
+        """
         level = {id(target): target for target in self._targets}
         seen: set[int] = set(level)
-        for _ in range(_DEEPEST):
+        reaches = {number: {number} for number in level}  # which of the targets lie below an object
+        unnamed = set(level)
+        levels_left = _DEEPEST
+        while levels_left:
+            levels_left -= 1
+            for number in level:
+                if self._is_named(number):
+                    unnamed -= reaches[number]
+            if not unnamed:
+                levels_left = min(levels_left, _LEVELS_AFTER)
             open_ends = [each for each in level.values() if not self._is_root(each)][:_WIDEST]
             if not open_ends:
                 break
@@ -95,11 +107,18 @@ class _Search:
                     parents = self._parents.setdefault(child, [])
                     self._ours.add(id(parents))
                     parents.append(referrer)
+                    reaches.setdefault(id(referrer), set()).update(reaches[child])
                 if id(referrer) not in seen:
                     seen.add(id(referrer))
                     above[id(referrer)] = referrer
             del referrers
             level = above
+
+    def _is_named(self, number: int) -> bool:
+        """Whether the program itself has a name for this object, or it is all the names of one of its modules."""
+        if any(is_of_the_program(code.co_filename) for _, code in self._variables.get(number, ())):
+            return True
+        return number in self._modules and is_program_module(self._modules[number])
 
     def _is_root(self, value: Any) -> bool:
         return id(value) in self._modules and isinstance(value, dict)
@@ -138,11 +157,14 @@ class _Search:
         return [_tidied(way) for way in found[:_MOST_WAYS]]
 
 
-def _is_programs(way: Way) -> bool:
-    if way.code is not None:
-        return is_of_the_program(way.code.co_filename)
-    file = getattr(sys.modules.get(way.scope), "__file__", None)
+def is_program_module(name: str) -> bool:
+    """Whether a module is of the program, and not of a library."""
+    file = getattr(sys.modules.get(name), "__file__", None)
     return bool(file) and is_of_the_program(str(file))
+
+
+def _is_programs(way: Way) -> bool:
+    return is_of_the_program(way.code.co_filename) if way.code is not None else is_program_module(way.scope)
 
 
 def _step(parent: Any, child: Any) -> str:

@@ -16,6 +16,7 @@ from dryfit.watching.device_memory import allocated_bytes
 
 _ALWAYS = (2, 3)
 """After its first step a program has its optimizer's states; a second look tells what has stayed."""
+_EACH_UNTIL, _THEN_EACH = 8, 3
 _MOST_PROBES = 64
 
 
@@ -59,4 +60,4 @@ class Signs:
 
     def may_take_census(self, step: int) -> bool:
         """Whether to look at all objects after this step."""
-        return step in _ALWAYS or self.something_stays
+        return step in _ALWAYS or (self.something_stays and (step <= _EACH_UNTIL or step % _THEN_EACH == 0))

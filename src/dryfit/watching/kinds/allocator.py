@@ -11,7 +11,7 @@ from dryfit.findings import Evidence, Finding
 from dryfit.findings.finding import HOST
 from dryfit.units import KIB, MIB, format_bytes
 from dryfit.watching import source_places
-from dryfit.watching.census import Census
+from dryfit.watching.census import Census, Storage, storage_of, take_census
 from dryfit.watching.device_memory import allocated_bytes
 from dryfit.watching.frames import program_codes
 from dryfit.watching.host_memory import resident_bytes
@@ -35,6 +35,7 @@ class Allocator(Kind):
         super().__init__(situation)
         self._is_live = is_live
         self._ends: deque[int] = deque(maxlen=STEPS_IN_A_ROW)
+        self._in_sight_before: set[Storage] = set()
         self._host: list[int] = []
         self._lowest: deque[int] = deque(maxlen=_HOST_WINDOWS)
         self._counts: dict[str, int] = {}
@@ -43,8 +44,13 @@ class Allocator(Kind):
     def step_is_over(self, step: int, census: Census | None) -> None:
         self._ends.append(allocated_bytes())
         if self._is_rising(STEPS_IN_A_ROW) and not self.situation.has_named_growth:
-            self._tell_growth(step)
+            # Batches that become longer leave more in the loop's own variables: that is of the last step alone.
+            new = _storages_in_sight(census or take_census()) - self._in_sight_before
+            if self._ends[-1] - self._ends[0] > sum(each.size_bytes for each in new):
+                self._tell_growth(step)
             self._ends.clear()
+        elif len(self._ends) >= STEPS_IN_A_ROW - 1 and self._is_rising(STEPS_IN_A_ROW - 1):
+            self._in_sight_before = _storages_in_sight(census or take_census())
         if not self._has_told_emptied and self._looks < 16:
             self._looks += 1
             self._count_emptied()
@@ -136,3 +142,9 @@ class Allocator(Kind):
                     evidence=Evidence(numbers={"steps": _CACHE_STEPS}),
                 )
             )
+
+
+def _storages_in_sight(census: Census) -> set[Storage]:
+    """What tensors of Python hold on cards. Who keeps one from step to step has a name, which is another finding."""
+    storages = {storage_of(each) for each in census.tensors}
+    return {each for each in storages if each is not None and each.device != "cpu"}
