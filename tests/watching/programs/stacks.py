@@ -1,5 +1,6 @@
 """Runs a program below as `entry` does, and has imported the training stacks: a warm server does that once."""
 
+import gc
 import runpy
 import sys
 
@@ -9,4 +10,5 @@ import transformers  # noqa: F401
 
 if __name__ == "__main__":
     sys.argv.pop(0)
+    gc.freeze()
     runpy.run_path(sys.argv[0], run_name="__main__")
