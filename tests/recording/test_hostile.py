@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import gc
-import array
 import gzip
 import io
 import json
