@@ -19,12 +19,12 @@ from torch.utils.checkpoint import checkpoint
 
 from dryfit.errors import UsageError
 from dryfit.train import TransformersMemoryCallback, memory_report
-from dryfit.train.device_memory import Memory
 from dryfit.train.memory_report import BACKWARD, EVALUATION, FORWARD, OPTIMIZER_STEP, MemoryGrowthWarning, MemoryReport
 from dryfit.train.predictions import PredictedPeaks, predicted_peaks
 from dryfit.train.training_mistakes import TrainingMistakeWarning, warn_of_missing_gradients, warn_of_mistakes
 from dryfit.train.warning_classes import BatchNormWarning
 from dryfit.units import format_bytes
+from dryfit.watching.device_memory import Memory
 
 MIB = 1 << 20
 EXAMPLES = Path(__file__).parents[2] / "examples"

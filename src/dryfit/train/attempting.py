@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dryfit.train.device_memory import devices_in_use, give_back_unused, memory_of
 from dryfit.train.out_of_memory import is_out_of_memory
 from dryfit.units import MIB, format_bytes
+from dryfit.watching.device_memory import allocated_bytes, give_back_unused
 
 Found = TypeVar("Found")
 
@@ -43,12 +43,12 @@ class Failure:
         undo()
         gc.collect()
         give_back_unused()
-        self.left_bytes = _allocated_bytes() - self.held_before_bytes
+        self.left_bytes = allocated_bytes() - self.held_before_bytes
 
 
 def attempt(run: Callable[[], Found]) -> Found | Failure:
     """Give what `run` returns, or the failure if memory ran out; any other error passes through."""
-    held_before_bytes = _allocated_bytes()
+    held_before_bytes = allocated_bytes()
     try:
         return run()
     except Exception as error:
@@ -58,7 +58,7 @@ def attempt(run: Callable[[], Found]) -> Found | Failure:
             error=error,
             message=str(error),
             held_before_bytes=held_before_bytes,
-            allocated_bytes=_allocated_bytes(),
+            allocated_bytes=allocated_bytes(),
         )
 
 
@@ -103,10 +103,6 @@ def _clear_variables(error: BaseException | None) -> None:
             seen.add(id(at))
             traceback.clear_frames(at.__traceback__)
             waiting += (at.__cause__, at.__context__)
-
-
-def _allocated_bytes() -> int:
-    return sum(memory_of(device).allocated_bytes for device in devices_in_use())
 
 
 def _samples(count: int) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dryfit.train.device_memory import Memory
 from dryfit.train.memory_report import BACKWARD, EVALUATION, FORWARD, OPTIMIZER_STEP, MemoryReport, say
 from dryfit.train.missing_package import MissingPackage
 from dryfit.train.predictions import PredictedPeaks
 from dryfit.train.training_mistakes import warn_of_missing_gradients, warn_of_mistakes
+from dryfit.watching.device_memory import Memory
 
 
 def _callback_class() -> Any:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dryfit.recording import model
-from dryfit.train.device_memory import Memory, devices_in_use, memory_of, name_of
 from dryfit.train.peaks import PeakMemory, peak_memory
 from dryfit.train.predictions import PredictedPeaks, predicted_peaks
-from dryfit.units import MIB, format_bytes
+from dryfit.units import format_bytes
+from dryfit.watching.device_memory import Memory, devices_in_use, memory_of, name_of
+from dryfit.watching.kinds.allocator import LEAST_GROWTH_BYTES, STEPS_IN_A_ROW
 
 FORWARD, BACKWARD, OPTIMIZER_STEP = model.FORWARD, model.BACKWARD, model.OPTIMIZER_STEP
 AFTER_STEP, EVALUATION = model.AFTER_STEP, model.EVALUATION
@@ -26,9 +27,6 @@ _RULED = {
     OPTIMIZER_STEP: (model.OPTIMIZER_STEP,),
     EVALUATION: (model.EVALUATION,),
 }
-# So many steps in a row, each higher than the one before, and by so much in all, are no accident of shapes.
-_STEPS_IN_A_ROW = 10
-_LEAST_GROWTH_BYTES = 10 * MIB
 _AS_PREDICTED = 0.02
 
 
@@ -51,7 +49,7 @@ class MemoryReport:
         self.steps = 0
         self._phase = ""
         self._block: PeakMemory | None = None
-        self._ends: deque[int] = deque(maxlen=_STEPS_IN_A_ROW)
+        self._ends: deque[int] = deque(maxlen=STEPS_IN_A_ROW)
         self._has_warned = False
 
     def enter(self, phase: str) -> None:
@@ -73,13 +71,13 @@ class MemoryReport:
         self.steps += 1
         self._ends.append(sum(memory_of(device).allocated_bytes for device in devices_in_use()))
         first, last = self._ends[0], self._ends[-1]
-        rises = len(self._ends) == _STEPS_IN_A_ROW and all(one < other for one, other in itertools.pairwise(self._ends))
-        if rises and last - first >= _LEAST_GROWTH_BYTES and not self._has_warned:
+        rises = len(self._ends) == STEPS_IN_A_ROW and all(one < other for one, other in itertools.pairwise(self._ends))
+        if rises and last - first >= LEAST_GROWTH_BYTES and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"Each of the last {_STEPS_IN_A_ROW} steps left more allocated than the one before, from "
-                f"{format_bytes(first)} after step {self.steps - _STEPS_IN_A_ROW + 1} to {format_bytes(last)} after "
-                f"step {self.steps}, about {format_bytes((last - first) // (_STEPS_IN_A_ROW - 1))} a step. Something "
+                f"Each of the last {STEPS_IN_A_ROW} steps left more allocated than the one before, from "
+                f"{format_bytes(first)} after step {self.steps - STEPS_IN_A_ROW + 1} to {format_bytes(last)} after "
+                f"step {self.steps}, about {format_bytes((last - first) // (STEPS_IN_A_ROW - 1))} a step. Something "
                 f"is kept from step to step, such as a loss with its graph, or outputs in a list. "
                 f"`dryfit run --report` names who holds it, and the line.",
                 MemoryGrowthWarning,

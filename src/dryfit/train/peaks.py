@@ -7,8 +7,8 @@ from types import TracebackType
 
 import torch
 
-from dryfit.train.device_memory import Memory, devices_in_use, memory_of, peak_of, restart_peak
 from dryfit.units import format_bytes
+from dryfit.watching.device_memory import Memory, devices_in_use, memory_of, peak_of, restart_peak
 
 
 def peak_memory() -> PeakMemory:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from dryfit.train.device_memory import Memory, devices_in_use, give_back_unused, memory_of
 from dryfit.units import MIB, format_bytes
+from dryfit.watching.device_memory import Memory, devices_in_use, give_back_unused, memory_of
 
 _WORTH_A_WORD_BYTES = MIB
 

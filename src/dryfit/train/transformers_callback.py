@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from dryfit.train.device_memory import Memory
 from dryfit.train.memory_report import (
     AFTER_STEP,
     BACKWARD,
@@ -24,6 +23,7 @@ from dryfit.train.memory_report import (
 from dryfit.train.missing_package import MissingPackage
 from dryfit.train.predictions import PredictedPeaks
 from dryfit.train.training_mistakes import warn_of_missing_gradients, warn_of_mistakes
+from dryfit.watching.device_memory import Memory
 
 if importlib.util.find_spec("transformers") is None:
     raise MissingPackage("TransformersMemoryCallback", "transformers", "transformers")
