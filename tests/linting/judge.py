@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dryfit.findings import Finding
+from dryfit.findings.finding import CELL
 from dryfit.linting import lint
 
 from .judged import FALSE, SIXTY, Judgement, judgements, precision, repositories, scripts
@@ -84,7 +85,7 @@ def _key(judgement: Judgement) -> Key:
 
 def _key_of(finding: Finding, repo: str, checkout: Path) -> Key:
     assert finding.place is not None
-    file, _, cell = finding.place.file.partition(":cell ")
+    file, _, cell = finding.place.file.partition(CELL)
     line = f"cell {cell}:{finding.place.line}" if cell else str(finding.place.line)
     return repo, Path(file).relative_to(checkout).as_posix(), line, finding.code
 

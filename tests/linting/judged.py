@@ -17,8 +17,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dryfit.findings import LINT, RULES
-
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
 SIXTY = "sixty"
@@ -74,11 +72,6 @@ def precision(verdicts: Iterable[str]) -> str:
     return f"{right} of {len(given)}, {right / len(given):.1%}".replace("%", " %") if given else "none"
 
 
-def rules_table() -> str:
-    rows = [f"| {rule.code} | {rule.name} | {rule.title} |\n" for rule in RULES if LINT in rule.seen_by]
-    return "| code | name | what |\n| --- | --- | --- |\n" + "".join(rows)
-
-
 def precision_table() -> str:
     lines = [
         "| set | repositories | true when first seen | without DF404 | true now |\n| --- | ---: | --- | --- | --- |\n"
@@ -126,7 +119,6 @@ def scripts_table() -> str:
 def with_tables(text: str) -> str:
     """The document with what lies between its markers replaced."""
     tables = {
-        "rules": rules_table(),
         "precision": precision_table(),
         "by rule": by_rule_table(),
         "sixty scripts": scripts_table(),

@@ -108,7 +108,7 @@ def test_several_at_once_with_their_own_ends_and_limits(warm: WarmRehearsals, fo
             (["train.py", "64"], {}),
             (["train.py", "64", "kill"], {}),
             (["train.py", "4000000"], {}),
-            (["train.py", "64"], {"steps": "all", "seconds": 1.0, "figures_only": True}),
+            (["train.py", "64"], {"steps": "all", "seconds": 0.3, "figures_only": True}),
         ]
         results = list(pool.map(lambda each: warm(each[0], **each[1], quiet=True), asked))
     assert [result.ending.how for result in results] == ["steady", "crashed", "out of memory", "time limit"]

@@ -10,13 +10,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from dryfit.cli.files import check_places, write
+from dryfit.cli.files import check_places, write_text
 from dryfit.errors import UsageError
-from dryfit.whole_files import whole_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dryfit.explaining.explanation import Explanation
 
 NAME = "explain"
@@ -46,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--settings asks what other settings would have done, and --no-retrace not to; leave one out.")
     explanation = _explain(arguments)
     if arguments.output is not None:
-        write(arguments.output, lambda path: _save(explanation.to_json(), path))
+        write_text(arguments.output, f"{explanation.to_json()}\n", "explanation")
     if arguments.json:
         print(explanation.to_json())
     elif arguments.output is None:
@@ -64,8 +61,3 @@ def _explain(arguments: argparse.Namespace) -> Explanation:
         refuse_for_text(gpu=arguments.gpu, settings=arguments.settings)
         return explain_stdin(sys.stdin.buffer.read())
     return explain(arguments.file, retrace=not arguments.no_retrace, gpu=arguments.gpu, settings=arguments.settings)
-
-
-def _save(text: str, path: Path) -> None:
-    with whole_file(path, "explanation") as file:
-        file.write(f"{text}\n".encode())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dryfit.errors import UsageError
 from dryfit.units import format_bytes
+from dryfit.whole_files import whole_file
 
 
 def check_places(places: Mapping[str, str | None], read: Iterable[str] = ()) -> None:
@@ -51,3 +52,13 @@ def write(place: str, write_to: Callable[[Path], object]) -> None:
     write_to(path)
     if sys.stderr is not None:  # print would take stdout instead
         print(f"Wrote {place} ({format_bytes(path.stat().st_size)})", file=sys.stderr)
+
+
+def write_text(place: str, text: str, what: str) -> None:
+    """Write some text whole, and say so on stderr; `what` names it where it cannot be written, as in "report"."""
+
+    def save(path: Path) -> None:
+        with whole_file(path, what) as file:
+            file.write(text.encode("utf-8"))
+
+    write(place, save)

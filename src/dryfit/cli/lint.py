@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dryfit.cli.files import check_places, write
+from dryfit.cli.files import check_places, write_text
 from dryfit.errors import UsageError
-from dryfit.whole_files import whole_file
 
 if TYPE_CHECKING:
     from dryfit.findings import Rule
@@ -55,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = lint(arguments.paths, select=_rules(arguments.select), ignore=_rules(arguments.ignore))
     text = _text(found, arguments)
     if arguments.output is not None:
-        write(arguments.output, lambda path: _save(text, path))
+        write_text(arguments.output, text, "findings")
     elif arguments.json or arguments.sarif or arguments.github:
         sys.stdout.write(text)
     else:
@@ -133,8 +131,3 @@ def _rule(word: str) -> Rule:
         hint = f"did you mean {' or '.join(near)}?" if near else "`dryfit lint --explain all` lists them."
         raise UsageError(f"There is no rule {word!r}; {hint}")
     return rule
-
-
-def _save(text: str, path: Path) -> None:
-    with whole_file(path, "findings") as file:
-        file.write(text.encode("utf-8"))

@@ -11,9 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dryfit.cli.files import check_places, write
+from dryfit.cli.files import check_places, write, write_text
 from dryfit.errors import UsageError
-from dryfit.whole_files import whole_file
 
 if TYPE_CHECKING:
     from dryfit.analyse.analysis import Analysis
@@ -74,7 +73,7 @@ def _report(arguments: argparse.Namespace, as_text: bool) -> None:
         from dryfit.report.perfetto import to_perfetto
 
         trace = json.dumps(to_perfetto(analysis), separators=(",", ":"))
-        write(arguments.perfetto, lambda path: _save(trace, path, "trace"))
+        write_text(arguments.perfetto, trace, "trace")
     _give_json(analysis.footprint.to_dict(), arguments)
     if as_text:
         from dryfit.report.footprint import print_footprint
@@ -106,11 +105,6 @@ def _give_json(values: dict[str, object], arguments: argparse.Namespace) -> None
         return
     text = json.dumps(values, indent=2)
     if arguments.output is not None:
-        write(arguments.output, lambda path: _save(f"{text}\n", path, "report"))
+        write_text(arguments.output, f"{text}\n", "report")
     if arguments.json:
         print(text)
-
-
-def _save(text: str, path: Path, what: str) -> None:
-    with whole_file(path, what) as file:
-        file.write(text.encode("utf-8"))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from dryfit.findings.rules import rule_of
+from dryfit.plain import from_plain, to_plain
 
 DEVICE, HOST = "device", "host"
 CELL = ":cell "
@@ -60,21 +63,18 @@ class Finding:
     more_places: tuple[Place, ...] = ()
     evidence: Evidence = field(default_factory=Evidence)
 
+    @property
+    def title(self) -> str:
+        """The code and its name, as in "DF101 loss-kept-with-graph"."""
+        rule = rule_of(self.code)
+        return f"{self.code} {rule.name}" if rule else self.code
+
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain values, for JSON; `from_dict` reads them back."""
-        return asdict(self) | {"evidence": asdict(self.evidence) | {"numbers": dict(self.evidence.numbers)}}
+        plain: dict[str, Any] = to_plain(self)
+        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Finding:
         """The finding that `to_dict` gave, also after JSON."""
-        place = values["place"]
-        evidence = dict(values["evidence"])
-        evidence["chain"] = tuple(evidence["chain"])
-        return cls(
-            code=values["code"],
-            claim=values["claim"],
-            advice=values["advice"],
-            place=None if place is None else Place(**place),
-            more_places=tuple(Place(**each) for each in values["more_places"]),
-            evidence=Evidence(**evidence),
-        )
+        return from_plain(cls, values)

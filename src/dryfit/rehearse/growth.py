@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from dryfit.cards import Card
 from dryfit.rehearse.result import StepPeak
-from dryfit.units import MIB, format_bytes
-
-# So many steps in a row, each higher than the one before, and by so much in all, are no accident of shapes.
-_STEPS_IN_A_ROW = 10
-_LEAST_GROWTH_BYTES = 10 * MIB
+from dryfit.units import format_bytes
+from dryfit.watching.rising import STEPS_IN_A_ROW, is_rising
 
 
 def per_step(peaks: Sequence[StepPeak]) -> int:
@@ -22,10 +18,8 @@ def per_step(peaks: Sequence[StepPeak]) -> int:
     >>> per_step(peaks)
     1073741824
     """
-    last = [peak.peak_allocated_bytes for peak in peaks if peak.seconds is not None or peak.step][-_STEPS_IN_A_ROW:]
-    growth_bytes = last[-1] - last[0] if len(last) == _STEPS_IN_A_ROW else 0
-    rising = all(before < after for before, after in itertools.pairwise(last))
-    return growth_bytes // (_STEPS_IN_A_ROW - 1) if rising and growth_bytes >= _LEAST_GROWTH_BYTES else 0
+    sizes = [peak.peak_allocated_bytes for peak in peaks if peak.seconds is not None or peak.step]
+    return (sizes[-1] - sizes[-STEPS_IN_A_ROW]) // (STEPS_IN_A_ROW - 1) if is_rising(sizes) else 0
 
 
 def notes(growth_bytes: int, total_range: dict[str, int], card: Card, *, keeper: str = "") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dryfit.findings import Finding, rule_of
+from dryfit.findings import Finding
 from dryfit.findings.finding import CELL
 from dryfit.places import as_seen_from_here
 
@@ -15,8 +15,7 @@ def annotation(finding: Finding) -> str:
     >>> annotation(Finding(code="DF101", claim="The sum keeps graphs.", advice="Add numbers.", place=place))
     '::warning title=DF101 loss-kept-with-graph,file=train.py,line=41,col=9::The sum keeps graphs. Add numbers.'
     """
-    rule = rule_of(finding.code)
-    properties = {"title": f"{finding.code} {rule.name}" if rule else finding.code}
+    properties = {"title": finding.title}
     if place := finding.place:
         properties |= {"file": as_seen_from_here(place.file.partition(CELL)[0]), "line": str(place.line)}
         more = {"endLine": place.end_line, "col": place.column, "endColumn": place.end_column}

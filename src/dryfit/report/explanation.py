@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.explaining.explanation import ExplainedCard, ExplainedMessage, Explanation, OnOtherSettings, Outcome
-from dryfit.findings import Finding, rule_of
+from dryfit.findings import Finding
 from dryfit.report.findings import learn_more
 from dryfit.report.footprint import out_of_memory_line, peak_line, print_owners
 from dryfit.report.source_lines import place_of, source_of
@@ -126,9 +126,7 @@ def _cards(outcome: Outcome) -> str:
 
 
 def _verdict(console: Console, finding: Finding, who: str) -> None:
-    rule = rule_of(finding.code)
-    title = f"{finding.code} {rule.name}" if rule else finding.code
-    sentence(console, f"{title}{f' ({who})' if who else ''}: {finding.claim}", style="bold red")
+    sentence(console, f"{finding.title}{f' ({who})' if who else ''}: {finding.claim}", style="bold red")
     if finding.place is not None:
         named = place_of(finding.place.file, finding.place.line)
         source = (finding.place.text or source_of(finding.place.file, finding.place.line)).strip()

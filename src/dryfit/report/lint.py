@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from dryfit.findings import Finding, rule_of
+from dryfit.findings import Finding
 from dryfit.places import as_seen_from_here
 from dryfit.report.terminal import open_console, say, sentence
 
@@ -34,12 +34,10 @@ def print_lint(report: LintReport, file: TextIO | None = None) -> None:
 
 
 def _head(finding: Finding) -> str:
-    rule = rule_of(finding.code)
-    name = f"{finding.code} {rule.name}" if rule else finding.code
     if finding.place is None:
-        return name
+        return finding.title
     column = f":{finding.place.column}" if finding.place.column else ""
-    return f"{as_seen_from_here(finding.place.file)}:{finding.place.line}{column}: {name}"
+    return f"{as_seen_from_here(finding.place.file)}:{finding.place.line}{column}: {finding.title}"
 
 
 def _summary(report: LintReport) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from dryfit.train.peaks import PeakMemory, peak_memory
 from dryfit.train.predictions import PredictedPeaks, predicted_peaks
 from dryfit.units import format_bytes
 from dryfit.watching.device_memory import Memory, devices_in_use, memory_of, name_of
-from dryfit.watching.kinds.allocator import LEAST_GROWTH_BYTES, STEPS_IN_A_ROW
+from dryfit.watching.rising import STEPS_IN_A_ROW, is_rising
 
 FORWARD, BACKWARD, OPTIMIZER_STEP = model.FORWARD, model.BACKWARD, model.OPTIMIZER_STEP
 AFTER_STEP, EVALUATION = model.AFTER_STEP, model.EVALUATION
@@ -70,9 +69,8 @@ class MemoryReport:
         self.enter(AFTER_STEP)
         self.steps += 1
         self._ends.append(sum(memory_of(device).allocated_bytes for device in devices_in_use()))
-        first, last = self._ends[0], self._ends[-1]
-        rises = len(self._ends) == STEPS_IN_A_ROW and all(one < other for one, other in itertools.pairwise(self._ends))
-        if rises and last - first >= LEAST_GROWTH_BYTES and not self._has_warned:
+        if is_rising([*self._ends]) and not self._has_warned:
+            first, last = self._ends[0], self._ends[-1]
             self._has_warned = True
             warnings.warn(
                 f"Each of the last {STEPS_IN_A_ROW} steps left more allocated than the one before, from "

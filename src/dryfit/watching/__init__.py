@@ -9,6 +9,7 @@
     situation.py      what all kinds of findings look at
     signs.py          cheap signs that something is kept, by which to choose when to look closely
     census.py         what lives at an equal point of the steps: tensors, and a few other objects
+    rising.py         sizes that go up at each of so many steps
     growth.py         what each step leaves, told from warm-up, caches and varying batches
     graphs.py         walks along grad_fn
     holders.py        who keeps an object alive, up to a name of the program's; frames.py the variables of functions

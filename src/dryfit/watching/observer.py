@@ -174,7 +174,7 @@ class Observer:
     def _takes_census(self, step: int) -> bool:
         if self._situation.has_several_threads:
             return False
-        if self._may_take_census(step):
+        if self._may_take_census(step) or any(kind.needs_census(step) for kind in self._kinds):
             return True
         return not self._is_live and any(kind.wants_census(step) for kind in self._kinds)
 

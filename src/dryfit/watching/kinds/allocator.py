@@ -9,19 +9,17 @@ import torch
 
 from dryfit.findings import Evidence, Finding
 from dryfit.findings.finding import HOST
-from dryfit.units import KIB, MIB, format_bytes
+from dryfit.units import KIB, format_bytes
 from dryfit.watching import source_places
-from dryfit.watching.census import Census, Storage, storage_of, take_census
+from dryfit.watching.census import Census, Storage, storage_of
 from dryfit.watching.device_memory import allocated_bytes
 from dryfit.watching.frames import program_codes
 from dryfit.watching.host_memory import resident_bytes
 from dryfit.watching.kinds.kind import Kind
+from dryfit.watching.rising import STEPS_IN_A_ROW, is_rising
 from dryfit.watching.situation import Situation
 from dryfit.watching.torch_private import allocator_counts
 
-STEPS_IN_A_ROW = 10
-LEAST_GROWTH_BYTES = 10 * MIB
-"""So many steps in a row, each higher than the one before, and by so much in all, are no accident of shapes."""
 # The host's memory goes up and down with much else: a lowest point is taken of each so many steps.
 _HOST_STEPS, _HOST_EACH, _HOST_WINDOWS = 25, 5, 5
 _HOST_LEAST_BYTES_PER_STEP = 64 * KIB
@@ -35,7 +33,7 @@ class Allocator(Kind):
         super().__init__(situation)
         self._is_live = is_live
         self._ends: deque[int] = deque(maxlen=STEPS_IN_A_ROW)
-        self._in_sight_before: set[Storage] = set()
+        self._in_sight: set[Storage] = set()
         self._host: list[int] = []
         self._lowest: deque[int] = deque(maxlen=_HOST_WINDOWS)
         self._counts: dict[str, int] = {}
@@ -43,31 +41,28 @@ class Allocator(Kind):
 
     def step_is_over(self, step: int, census: Census | None) -> None:
         self._ends.append(allocated_bytes())
-        if self._is_rising(STEPS_IN_A_ROW) and not self.situation.has_named_growth:
-            # Batches that become longer leave more in the loop's own variables: that is of the last step alone.
-            new = _storages_in_sight(census or take_census()) - self._in_sight_before
-            if self._ends[-1] - self._ends[0] > sum(each.size_bytes for each in new):
-                self._tell_growth(step)
-            self._ends.clear()
-        elif len(self._ends) >= STEPS_IN_A_ROW - 1 and self._is_rising(STEPS_IN_A_ROW - 1):
-            self._in_sight_before = _storages_in_sight(census or take_census())
+        if census is not None and self._rises(STEPS_IN_A_ROW - 1):
+            before, self._in_sight = self._in_sight, _storages_in_sight(census)
+            if self._rises(STEPS_IN_A_ROW):
+                # Batches that become longer leave more in the loop's own variables: that is of the last step alone.
+                new = self._in_sight - before
+                if self._ends[-1] - self._ends[0] > sum(each.size_bytes for each in new):
+                    self._tell_growth(step)
+                self._ends.clear()
         if not self._has_told_emptied and self._looks < 16:
             self._looks += 1
             self._count_emptied()
         if self._is_live and step % _HOST_EACH == 0:
             self._follow_host(step)
 
-    def needs_more_steps(self) -> bool:
-        return self._is_rising(3) and not self.situation.has_named_growth
+    def needs_census(self, step: int) -> bool:
+        return self._rises(STEPS_IN_A_ROW - 2)  # one before the step that ends such a row, and one after it
 
-    def _is_rising(self, steps: int) -> bool:
-        last = list(self._ends)[-steps:]
-        least = LEAST_GROWTH_BYTES * (steps - 1) // (STEPS_IN_A_ROW - 1)
-        return (
-            len(last) == steps
-            and all(early < late for early, late in itertools.pairwise(last))
-            and last[-1] - last[0] >= least
-        )
+    def needs_more_steps(self) -> bool:
+        return self._rises(3)
+
+    def _rises(self, steps: int) -> bool:
+        return is_rising([*self._ends], steps) and not self.situation.has_named_growth
 
     def _tell_growth(self, step: int) -> None:
         first, last = self._ends[0], self._ends[-1]

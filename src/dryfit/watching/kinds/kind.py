@@ -45,6 +45,10 @@ class Kind:
         """Whether to take one after this step, in a rehearsal, though there is no other reason to."""
         return False
 
+    def needs_census(self, step: int) -> bool:
+        """Whether something is to be told after this step that only one can make certain, in a live run too."""
+        return False
+
     def needs_more_steps(self) -> bool:
         """Whether some more steps would confirm something."""
         return False
