@@ -10,11 +10,12 @@ from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import endings, growth, unknowns, workspaces
+from dryfit.rehearse import endings, growth, total, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
+from dryfit.rehearse.total import Part
 from dryfit.units import format_bytes
 
 
@@ -48,14 +49,15 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     ending = endings.ending_of(observed, main)
     sharing = processes if observed.devices == 1 else processes[:1]
     used_bytes = sum(process.used_peak_bytes for process in sharing)
-    total_range = _total_range(used_bytes, len(sharing), card, card_was_named=card_was_named)
     of_plans = workspaces.of(main.end if main else None)
+    parts = _parts(used_bytes, len(sharing), card, of_plans, card_was_named=card_was_named)
+    total_range = total.range_of(parts)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
     findings = findings_of(processes)
     measured = used_bytes > 0
     verdict = _verdict(
         ending,
-        total_range,
+        parts,
         card,
         measured=measured,
         growing=growth_bytes > 0,
@@ -71,7 +73,8 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         peak_allocated_bytes=main.allocated_bytes if main else 0,
         peak_reserved_bytes=main.reserved_bytes if main else 0,
         peak_total_bytes=total_range["expected"],
-        peak_total_range_bytes=workspaces.widened(total_range, of_plans) if used_bytes else total_range,
+        peak_total_range_bytes=total_range,
+        total_parts=parts,
         usable_bytes=card.usable_bytes if card_was_named else None,
         peak_step=peak.step if peak else None,
         peak_phase=peak.peak_phase if peak else None,
@@ -161,7 +164,7 @@ def _out_of_memory(main: Process | None, ending: Ending) -> OutOfMemory | None:
 
 def _verdict(
     ending: Ending,
-    total_range: dict[str, int],
+    parts: Sequence[Part],
     card: Card,
     *,
     measured: bool,
@@ -173,23 +176,27 @@ def _verdict(
         return UNKNOWN if no_addresses else DOES_NOT_FIT
     if not measured or not named or growing or ending.how not in endings.WHOLE:
         return UNKNOWN
-    return FITS if total_range["high"] <= card.total_bytes else UNKNOWN
+    return FITS if total.has_to_fit_bytes(parts) <= card.total_bytes else UNKNOWN
 
 
-def _total_range(used_bytes: int, processes: int, card: Card, *, card_was_named: bool) -> dict[str, int]:
+def _parts(
+    used_bytes: int, processes: int, card: Card, of_plans: workspaces.Workspaces, *, card_was_named: bool
+) -> list[Part]:
     """What nvidia-smi would show: what was taken from the card, and what each process holds outside the allocator.
 
     Without a named card the outside part is that of some card of the catalogue.
     """
     if not used_bytes:
-        return {"low": 0, "expected": 0, "high": 0}
+        return []
     if card_was_named:
         middle, margin = card.outside_bytes, card.outside_margin_bytes
         outside = max(0, middle - margin), middle, middle + margin
     else:
         outside = outside_bytes_of_any()
-    low, expected, high = (used_bytes + processes * each for each in outside)
-    return {"low": low, "expected": expected, "high": high}
+    low, expected, high = (processes * each for each in outside)
+    taken = Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes)
+    context = Part(what=total.OUTSIDE, low_bytes=low, expected_bytes=expected, high_bytes=high)
+    return [taken, context, *workspaces.parts(of_plans)]
 
 
 def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> list[str]:

@@ -16,6 +16,7 @@ from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
 from dryfit.rehearse import workspaces
+from dryfit.rehearse.total import Part
 from dryfit.saved import read_saved, write_saved
 
 SCHEMA_VERSION = 1
@@ -101,7 +102,8 @@ class Result:
 
     `peak_allocated_bytes` is what tensors held, `peak_reserved_bytes` what PyTorch held from the card,
     `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
-    allocator (the CUDA context), which is a range. `usable_bytes` is the card's total less the expected outside part.
+    allocator (the CUDA context), which is a range: the sum of those of `total_parts`. `usable_bytes` is the card's total
+    less the expected outside part.
     `phase_peaks` is what tensors held at most in each phase of any step. `measures` are those that were switched on,
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
@@ -139,6 +141,7 @@ class Result:
     phase_peaks: dict[str, int] = field(default_factory=dict)
     measures: dict[str, bool] = field(default_factory=dict)
     workspaces: dict[str, int] = field(default_factory=dict)
+    total_parts: list[Part] = field(default_factory=list)
     footprint: Footprint | None = None
     facts: Facts | None = field(default=None, repr=False, compare=False)
     recording: Recording | None = field(default=None, repr=False, compare=False)

@@ -13,6 +13,7 @@ from typing import Any
 from dryfit.cards import Card
 from dryfit.rehearse.endings import EXIT_FITS, EXIT_INTERRUPTED, EXIT_LIMIT, OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Result
+from dryfit.rehearse.total import has_to_fit_bytes
 from dryfit.units import format_bytes
 
 
@@ -20,8 +21,8 @@ def needs(result: Result, card: Card) -> int | None:
     """The bytes to take outside the allocator in a second run; None where the first one settled it."""
     if result.card is None or not card.outside_margin_bytes:
         return None
-    high_bytes = result.peak_total_range_bytes["high"] - result.workspaces.get("total_more_bytes", 0)
-    if result.verdict == UNKNOWN and result.ending.how in WHOLE and high_bytes > card.total_bytes:
+    too_much = has_to_fit_bytes(result.total_parts) > card.total_bytes
+    if result.verdict == UNKNOWN and result.ending.how in WHOLE and too_much:
         return card.outside_bytes + card.outside_margin_bytes
     oom = result.out_of_memory
     if result.verdict == DOES_NOT_FIT and oom is not None and oom.allowed_bytes >= card.total_bytes:

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, fields
 
 from dryfit.rehearse.events import Event
+from dryfit.rehearse.total import WORKSPACES, Part
 from dryfit.units import format_bytes
 
 # Of `unfaithful_calls`: plans that nobody answered for.
@@ -43,14 +44,24 @@ def of(end: Event | None) -> Workspaces:
     return dataclasses.replace(workspaces, total_more_bytes=total_more_bytes)
 
 
-def widened(total_range: dict[str, int], workspaces: Workspaces) -> dict[str, int]:
-    """The range of the total, with what workspaces may change.
+def parts(workspaces: Workspaces) -> list[Part]:
+    """What workspaces may change of what nvidia-smi would show.
 
     Torch takes a workspace for the length of a call, so the peak of tensors moves by the largest difference at most.
-    What is reserved has no such bound; it is known from rehearsals with other workspaces.
+    What is reserved has no such bound; it is known from rehearsals with other workspaces. Where a workspace does not
+    fit, torch takes the next plan.
     """
-    low = max(0, total_range["low"] - workspaces.less_bytes)
-    return total_range | {"low": low, "high": total_range["high"] + workspaces.total_more_bytes}
+    if not workspaces.less_bytes and not workspaces.total_more_bytes:
+        return []
+    return [
+        Part(
+            what=WORKSPACES,
+            low_bytes=-workspaces.less_bytes,
+            expected_bytes=0,
+            high_bytes=workspaces.total_more_bytes,
+            gives_way=True,
+        )
+    ]
 
 
 def notes(end: Event | None, doubt: str) -> list[str]:

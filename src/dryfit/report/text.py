@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from dryfit.places import as_seen_from_here
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
+from dryfit.rehearse.total import Part, has_to_fit_bytes
 from dryfit.report.columns import aligned
 from dryfit.report.findings import print_findings
 from dryfit.report.footprint import print_owners
@@ -64,7 +65,7 @@ def verdict_line(result: Result) -> str:
         but = ", apart from what is listed below as not known" if result.is_apart_from_unknowns else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
     if result.ending.how in (*WHOLE, OUT_OF_MEMORY):
-        margin = format_bytes(_outside_margin_bytes(result))
+        margin = format_bytes(_margin_bytes(result))
         what = f"needs {need} of {format_bytes(total_bytes)}"
         if result.ending.how == OUT_OF_MEMORY:
             what = f"ran out of memory {_where_oom(result)}"
@@ -97,16 +98,27 @@ def _colour(result: Result) -> str:
     return {FITS: "green", DOES_NOT_FIT: "red"}.get(result.verdict, "yellow" if result.card else "cyan")
 
 
-def _outside_margin_bytes(result: Result) -> int:
-    """What may be above the expected total besides workspaces, of which torch takes less if there is no room."""
-    total = result.peak_total_range_bytes
-    return total["high"] - total["expected"] - result.workspaces.get("total_more_bytes", 0)
+def _margin_bytes(result: Result) -> int:
+    """What may be above the expected total, and would have to fit."""
+    return has_to_fit_bytes(result.total_parts) - result.peak_total_bytes
 
 
-def _of_workspaces(result: Result) -> str:
-    less, more = (result.workspaces.get(name, 0) for name in ("less_bytes", "total_more_bytes"))
-    words = [f"{format_bytes(size)} {word}" for size, word in ((less, "less"), (more, "more")) if size]
-    return f"; up to {' or '.join(words)} for cuDNN's workspaces" if words else ""
+def _of_parts(result: Result) -> str:
+    """How far each part's range reaches, in words; the widest first."""
+    doubts = sorted((each for each in result.total_parts if not each.is_certain), key=_width, reverse=True)
+    return "; ".join(_reach(each) for each in doubts)
+
+
+def _width(part: Part) -> int:
+    return part.high_bytes - part.low_bytes
+
+
+def _reach(part: Part) -> str:
+    less, more = part.expected_bytes - part.low_bytes, part.high_bytes - part.expected_bytes
+    if less == more:
+        return f"± {format_bytes(more)}, {part.what}"
+    reaches = " or ".join(f"{format_bytes(size)} {word}" for size, word in ((less, "less"), (more, "more")) if size)
+    return f"up to {reaches}, {part.what}"
 
 
 def _numbers(console: Console, result: Result) -> None:
@@ -117,9 +129,8 @@ def _numbers(console: Console, result: Result) -> None:
     ]
     total = result.peak_total_range_bytes
     if result.card is not None:
-        margin = f"± {format_bytes(_outside_margin_bytes(result))}, outside PyTorch's allocator{_of_workspaces(result)}"
         rows += [
-            ("nvidia-smi would show", format_bytes(result.peak_total_bytes), margin),
+            ("nvidia-smi would show", format_bytes(result.peak_total_bytes), _of_parts(result)),
             ("the card has", format_bytes(result.card["total_bytes"]), result.card["name"]),
         ]
     else:
