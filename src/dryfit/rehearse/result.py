@@ -102,8 +102,8 @@ class Result:
 
     `peak_allocated_bytes` is what tensors held, `peak_reserved_bytes` what PyTorch held from the card,
     `peak_total_bytes` what nvidia-smi would show: everything taken from the card, and the memory outside PyTorch's
-    allocator (the CUDA context), which is a range: the sum of those of `total_parts`. `usable_bytes` is the card's total
-    less the expected outside part.
+    allocator (the CUDA context), which is a range: the sum of those of `total_parts`. `usable_bytes` is the card's
+    total less the expected outside part.
     `phase_peaks` is what tensors held at most in each phase of any step. `measures` are those that were switched on,
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
