@@ -59,7 +59,8 @@ OPTIMIZERS = {
 def test_owners_hold_to_the_byte_what_the_profiler_found_on_a_real_card(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torchvision")
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM.replace("OPTIMIZER", OPTIMIZERS[name])))
-    command = [sys.executable, "-m", "dryfit", "run", "--steps", "all", "--record", "run.dryfit", "train.py"]
+    options = ["--gpu", "a10g", "--steps", "all", "--record", "run.dryfit"]
+    command = [sys.executable, "-m", "dryfit", "run", *options, "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     analysed = analyse(load(tmp_path / "run.dryfit"))

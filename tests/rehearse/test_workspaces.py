@@ -120,7 +120,8 @@ def test_the_peak_has_the_workspace_and_its_range(rehearse: Rehearse) -> None:
         "and what is reserved may be less or more."
     ) in found.result["notes"]
     assert (
-        "outside PyTorch's allocator; up to 128.00 MiB less or 384.00 MiB more for cuDNN's workspaces" in found.stdout
+        "up to 128.00 MiB less or 384.00 MiB more, workspaces of convolutions; ± 100.00 MiB, CUDA's context"
+        in found.stdout
     )
 
 
@@ -331,12 +332,11 @@ def test_what_is_said_of_plans_that_were_timed() -> None:
         "2 convolutions take the plan that is fastest on a card (torch.backends.cudnn.benchmark), here cuDNN's first. "
         "With others the peak of tensors is up to 3.00 MiB lower or 1.00 MiB higher."
     ]
-    total = {"low": 2 * MIB, "expected": 10 * MIB, "high": 12 * MIB}
-    assert workspaces.widened(total, workspaces.of({"workspaces": found})) == {
-        "low": 0,
-        "expected": 10 * MIB,
-        "high": 22 * MIB,
-    }
+    (part,) = workspaces.parts(workspaces.of({"workspaces": found}), unused_bytes=100 * MIB)
+    assert (part.low_bytes, part.expected_bytes, part.high_bytes) == (-6 * MIB, 0, 10 * MIB)
+    assert part.gives_way
+    (part,) = workspaces.parts(workspaces.of({"workspaces": found}), unused_bytes=MIB)
+    assert part.low_bytes == -4 * MIB  # no less is reserved than tensors take
 
 
 def test_a_lent_clock_is_said_where_it_was_used() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dryfit.cards import find_card
 from dryfit.rehearse.result import Ending, OutOfMemory, Result, StepPeak, Unknown
+from dryfit.rehearse.total import OUTSIDE, TAKEN, Part
 from dryfit.report.text import print_result, verdict_line
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -24,6 +25,10 @@ FITS = Result(
     peak_reserved_bytes=9 * GIB,
     peak_total_bytes=10 * GIB,
     peak_total_range_bytes={"low": 10 * GIB - (100 << 20), "expected": 10 * GIB, "high": 10 * GIB + (100 << 20)},
+    total_parts=[
+        Part(what=TAKEN, low_bytes=9 * GIB, expected_bytes=9 * GIB, high_bytes=9 * GIB),
+        Part(what=OUTSIDE, low_bytes=GIB - (100 << 20), expected_bytes=GIB, high_bytes=GIB + (100 << 20)),
+    ],
     usable_bytes=CARD["usable_bytes"],
     peak_step=2,
     peak_phase="backward",

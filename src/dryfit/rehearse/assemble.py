@@ -50,7 +50,9 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     sharing = processes if observed.devices == 1 else processes[:1]
     used_bytes = sum(process.used_peak_bytes for process in sharing)
     of_plans = workspaces.of(main.end if main else None)
-    parts = _parts(used_bytes, len(sharing), card, of_plans, card_was_named=card_was_named)
+    parts = _parts(used_bytes, len(sharing), card, card_was_named=card_was_named)
+    if main is not None and used_bytes:
+        parts += workspaces.parts(of_plans, main.reserved_bytes - main.allocated_bytes)
     total_range = total.range_of(parts)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
     findings = findings_of(processes)
@@ -179,9 +181,7 @@ def _verdict(
     return FITS if total.has_to_fit_bytes(parts) <= card.total_bytes else UNKNOWN
 
 
-def _parts(
-    used_bytes: int, processes: int, card: Card, of_plans: workspaces.Workspaces, *, card_was_named: bool
-) -> list[Part]:
+def _parts(used_bytes: int, processes: int, card: Card, *, card_was_named: bool) -> list[Part]:
     """What nvidia-smi would show: what was taken from the card, and what each process holds outside the allocator.
 
     Without a named card the outside part is that of some card of the catalogue.
@@ -196,7 +196,7 @@ def _parts(
     low, expected, high = (processes * each for each in outside)
     taken = Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes)
     context = Part(what=total.OUTSIDE, low_bytes=low, expected_bytes=expected, high_bytes=high)
-    return [taken, context, *workspaces.parts(of_plans)]
+    return [taken, context]
 
 
 def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> list[str]:

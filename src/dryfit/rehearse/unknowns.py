@@ -67,6 +67,7 @@ def _plans(found: Workspaces) -> list[Unknown]:
     """Convolutions whose plan was not cuDNN's answer."""
     rows = [
         (workspaces.ON_A_CARD_ONLY, "128 MiB", found.on_a_card_only),
+        (workspaces.NEXT_TAKEN, "the next plan of each", found.next_taken),
         (workspaces.TIMED, "cuDNN's first", found.timed),
         (
             "first plans of convolutions, which cuDNN does not offer without a card",

@@ -13,6 +13,7 @@ from dryfit.units import format_bytes
 NOT_ANSWERED = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution"
 # Of `Result.unknowns`: what the range of the total has in it.
 ON_A_CARD_ONLY = "workspaces of convolutions that cuDNN plans through cuBLASLt"
+NEXT_TAKEN = "workspaces of convolutions for which cuDNN prefers a plan through cuBLASLt"
 TIMED = "which plan of a convolution is fastest on a card"
 
 # Where a workspace is smaller, other blocks are cut, and what is reserved may be more: with none in place of 128 MiB it
@@ -31,6 +32,7 @@ class Workspaces:
     less_bytes: int = 0
     more_bytes: int = 0
     on_a_card_only: int = 0
+    next_taken: int = 0
     timed: int = 0
     first_unknown: int = 0
     total_more_bytes: int = 0
@@ -44,19 +46,21 @@ def of(end: Event | None) -> Workspaces:
     return dataclasses.replace(workspaces, total_more_bytes=total_more_bytes)
 
 
-def parts(workspaces: Workspaces) -> list[Part]:
+def parts(workspaces: Workspaces, unused_bytes: int) -> list[Part]:
     """What workspaces may change of what nvidia-smi would show.
 
     Torch takes a workspace for the length of a call, so the peak of tensors moves by the largest difference at most.
-    What is reserved has no such bound; it is known from rehearsals with other workspaces. Where a workspace does not
-    fit, torch takes the next plan.
+    What is reserved has no such bound; it is known from rehearsals with other workspaces, and that no less is reserved
+    than tensors take: of what is, `unused_bytes` were not in use. Where a workspace does not fit, torch takes the next
+    plan.
     """
     if not workspaces.less_bytes and not workspaces.total_more_bytes:
         return []
+    total_less_bytes = workspaces.less_bytes + min(unused_bytes, _RESERVED_PARTS * workspaces.more_bytes)
     return [
         Part(
             what=WORKSPACES,
-            low_bytes=-workspaces.less_bytes,
+            low_bytes=-total_less_bytes,
             expected_bytes=0,
             high_bytes=workspaces.total_more_bytes,
             gives_way=True,
@@ -79,6 +83,12 @@ def notes(end: Event | None, doubt: str) -> list[str]:
             f"{_convolutions(workspaces.on_a_card_only)} a plan through cuBLASLt, which cuDNN offers on a card only. "
             "Such a plan was given 128 MiB, as most of them have been seen to take; with less, the peak of tensors is "
             f"up to {format_bytes(workspaces.less_bytes)} lower, and what is reserved may be less or more."
+        )
+    if workspaces.next_taken:
+        found.append(
+            f"{_convolutions(workspaces.next_taken)} a plan through cuBLASLt first, which cuDNN offers on a card only. "
+            "The next plan was taken, as has been seen on a card of this kind; with 128 MiB for each, the peak of "
+            f"tensors is up to {format_bytes(workspaces.more_bytes)} higher, and what is reserved may be less or more."
         )
     if workspaces.timed:
         found.append(

@@ -79,14 +79,16 @@ class Workspaces:
     """Workspaces of cuDNN's plans that have run: how many, and what is not known of them.
 
     A convolution may take up to `less_bytes` less or `more_bytes` more than it was given: one whose plan is
-    `on_a_card_only`, or one for which torch has `timed` several (`torch.backends.cudnn.benchmark`). For those of
-    `first_unknown` cuDNN ranks a plan first that it does not offer without a card, and nothing is known of that.
+    `on_a_card_only`, one where the next plan was taken in place of such a one (`next_taken`), or one for which torch
+    has `timed` several (`torch.backends.cudnn.benchmark`). For those of `first_unknown` cuDNN ranks a plan first that
+    it does not offer without a card, and nothing is known of that.
     """
 
     plans: int
     less_bytes: int
     more_bytes: int
     on_a_card_only: int
+    next_taken: int
     timed: int
     first_unknown: int
 

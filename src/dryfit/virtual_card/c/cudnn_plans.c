@@ -24,7 +24,8 @@ typedef struct Graph {
   int64_t weights;                          // elements
   _Atomic size_t least_bytes, most_bytes;   // of the workspaces of the plans that have run
   _Atomic size_t last_bytes;                // of the plan that has run last
-  _Atomic bool has_run, is_a_guess, was_timed, begins_with_another;
+  _Atomic bool begins_with_gemm, begins_with_another;
+  _Atomic bool has_run, was_timed, took_gemm, took_the_next;
   struct Graph *next;
 } Graph;
 
@@ -239,12 +240,18 @@ static Graph *graph_of(const Descriptor *d) {   // of a finalised descriptor
 }
 
 // Engines that multiply matrices through cuBLASLt cannot be offered without a card: creating cuBLASLt starts a CUDA
-// runtime, which needs a driver. In the one public recording of a card that has their workspaces (ResNet-50 in fp32, batch
-// of 1), 71 of the 99 calls of convolutions with windows and steps of 1 took 128 MiB, those for gradients of weights 4
-// bytes more for each weight; the others took less, or none. So that much is expected wherever cuDNN ranks such an engine
-// before what it offers, and anything from none to that is possible. The numbers are the same in cuDNN 9.10 and 9.24.
+// runtime, which needs a driver. The numbers are the same in cuDNN 9.10 and 9.24. Wherever cuDNN ranks such an engine before
+// what it offers, anything from no workspace to 128 MiB is possible; two recordings of cards say what to expect, both of
+// ResNet-50 in fp32 with a batch of 1. On an A100, 71 of the 99 calls of convolutions with windows and steps of 1 took 128
+// MiB, those for gradients of weights 4 bytes more for each weight. On an A10G, none took more than 10 MiB, and with the
+// next plan all that it held of gradients, activations and states is the same to the byte. So the chips of data centres
+// with wide memory are expected to do as the A100 does, and the others as the A10G.
 enum { GEMM_FORWARD = 58, GEMM_FILTER = 62, GEMM_DATA = 63, GEMM_BYTES = 128 << 20 };
 
+static bool takes_gemm(void) {
+  int sm = card()->sm;
+  return sm == 80 || sm == 90 || (sm >= 100 && sm < 110);
+}
 static int gemm_engine(const Graph *graph) {
   int operation = graph ? graph->operation : 0;
   return operation == FORWARD_KIND ? GEMM_FORWARD : operation == DATA_KIND ? GEMM_DATA
@@ -280,8 +287,11 @@ static int count_in(const char *configurations) {
   for (const char *c = configurations; *c; c++) n += *c == ' ';
   return n;
 }
+static int before_offered(const Descriptor *heuristics) {   // configurations that are given and were not offered
+  return takes_gemm() && drops(heuristics->given, gemm_engine(heuristics->graph));
+}
 static void give_configuration(Descriptor *to, const Descriptor *heuristics, int i) {
-  int before = drops(heuristics->given, gemm_engine(heuristics->graph));
+  int before = before_offered(heuristics);
   to->graph = heuristics->graph;
   to->position = i < before ? NEEDS_CARD : i - before;
   free(to->text);
@@ -376,8 +386,10 @@ EXPORT int cudnnBackendFinalize(Descriptor *d) {
   const char *answer = answer_to(d->kind == ENGINE_KIND ? "E " : "H ", -1, d->text);
   if (!answer || (d->kind == HEURISTICS_KIND && is_silent(d, answer))) return OK;
   d->given = d->kind == ENGINE_KIND ? after_blank(answer) : answer;
-  if (d->kind == HEURISTICS_KIND && d->graph && drops_any(answer) && !drops(answer, gemm_engine(d->graph)))
-    d->graph->begins_with_another = true;
+  if (d->kind == HEURISTICS_KIND && d->graph && drops_any(answer)) {
+    if (drops(answer, gemm_engine(d->graph))) d->graph->begins_with_gemm = true;
+    else d->graph->begins_with_another = true;
+  }
   return status_of(answer);
 }
 
@@ -389,8 +401,7 @@ static int get_notes(const Descriptor *engine, int part, int64_t wanted, int64_t
   return OK;
 }
 static int get_results(const Descriptor *heuristics, int64_t wanted, int64_t *count, Descriptor **out) {
-  int64_t n = count_in(configurations_in(heuristics->given)) +
-              drops(heuristics->given, gemm_engine(heuristics->graph));
+  int64_t n = count_in(configurations_in(heuristics->given)) + before_offered(heuristics);
   if (count) *count = out && wanted > 0 && wanted < n ? wanted : n;
   for (int64_t i = 0; out && i < wanted && i < n; i++) give_configuration(out[i], heuristics, (int)i);
   return OK;
@@ -470,12 +481,17 @@ EXPORT int cudnnBackendExecute(void *handle, const Descriptor *plan, const Descr
   static _Thread_local const Descriptor *last_plan;
   Graph *graph = plan->graph;
   if (!graph || !plan->is_answered) return OK;
-  size_t bytes = plan->workspace_bytes, low_bytes = plan->position == NEEDS_CARD ? 0 : bytes;
+  size_t bytes = plan->workspace_bytes, low_bytes = bytes, high_bytes = bytes;
+  graph->took_gemm = plan->position == NEEDS_CARD;
+  graph->took_the_next = graph->begins_with_gemm && !takes_gemm();
+  if (graph->took_gemm || graph->took_the_next) {
+    low_bytes = 0;
+    if (gemm_bytes(graph) > bytes) high_bytes = gemm_bytes(graph);
+  }
   if (graph == last_graph && plan != last_plan) graph->was_timed = true;
   if (!graph->was_timed || low_bytes < graph->least_bytes) graph->least_bytes = low_bytes;
-  if (!graph->was_timed || bytes > graph->most_bytes) graph->most_bytes = bytes;
+  if (!graph->was_timed || high_bytes > graph->most_bytes) graph->most_bytes = high_bytes;
   graph->last_bytes = bytes;
-  graph->is_a_guess = plan->position == NEEDS_CARD;
   graph->has_run = true;
   last_graph = graph;
   last_plan = plan;
@@ -483,18 +499,19 @@ EXPORT int cudnnBackendExecute(void *handle, const Descriptor *plan, const Descr
 }
 
 // How many graphs have run; how much less and more the workspace of one may be than what was taken for it, at most; and of
-// how many it is not known: because the plan needs a card, because torch has timed plans, or because cuDNN would begin
+// how many it is not known: because the plan needs a card, because the next was taken in place of such a one, because torch has timed plans, or because cuDNN would begin
 // with another plan on a card.
-EXPORT void dryfit_workspaces_in_doubt(size_t found[6]) {
-  memset(found, 0, 6 * sizeof *found);
+EXPORT void dryfit_workspaces_in_doubt(size_t found[7]) {
+  memset(found, 0, 7 * sizeof *found);
   for (const Graph *graph = graphs; graph; graph = graph->next) {
     if (!graph->has_run) continue;
     size_t less = graph->last_bytes - graph->least_bytes, more = graph->most_bytes - graph->last_bytes;
     found[0]++;
     if (less > found[1]) found[1] = less;
     if (more > found[2]) found[2] = more;
-    found[3] += graph->is_a_guess;
-    found[4] += graph->was_timed;
-    found[5] += graph->begins_with_another;
+    found[3] += graph->took_gemm;
+    found[4] += graph->took_the_next;
+    found[5] += graph->was_timed;
+    found[6] += graph->begins_with_another;
   }
 }
