@@ -39,6 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="linux",
         help="where new segments go: as Linux drivers place them (default), or upwards; decides ties in the allocator",
     )
+    add = parser.add_argument_group("one rank of many").add_argument
+    add(
+        "--world",
+        metavar="N",
+        type=int,
+        help="play one rank of N, alone: what torchrun or another launcher would start N processes for",
+    )
+    add(
+        "--ranks",
+        "--rank",
+        metavar="R[,R ...]|all",
+        default="0",
+        help="which: 0 (default), 0,last, 2-4, all; the one that takes most decides",
+    )
+    add("--nodes", metavar="K", type=int, help="machines that share the world (default: of 8 cards each)")
     add = parser.add_argument_group("how far").add_argument
     add("--steps", metavar="N|all", help="optimiser steps to run; default: until the peak is steady, 3 to 20")
     add(
@@ -95,6 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
         values=not arguments.no_values,
         quiet=arguments.quiet,
         watch=arguments.watch,
+        world=arguments.world,
+        nodes=arguments.nodes,
+        ranks=arguments.ranks,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
         progress=sys.stderr,
     )

@@ -28,6 +28,7 @@ from dryfit.rehearse.plans import plan_server
 from dryfit.rehearse.progress import ProgressLine
 from dryfit.rehearse.sandbox import scratch
 from dryfit.rehearse.sandbox.client import StartKeeper
+from dryfit.rehearse.world import World
 from dryfit.virtual_card import CardSettings, TorchBuild, environment
 from dryfit.virtual_card.cudnn import Oracle, PlanServer, oracle_for
 from dryfit.virtual_card.paths import listable
@@ -80,6 +81,7 @@ class Request:
     watch: bool = False
     exact_weights: bool = False
     real_card: bool = False  # the card is asked, and does not count for us
+    world: World | None = None  # the rank that the program plays alone
     shown: tuple[str, ...] = ()  # in place of `program`
 
 
@@ -108,6 +110,7 @@ def run_once(request: Request, card: CardSettings | None, *, fork: StartKeeper |
             watch=request.watch,
             exact_weights=request.exact_weights,
             real_card=request.real_card,
+            world=request.world,
         )
         of_card = environment(card, request.torch) if card is not None else {}
         variables = variables_of(of_card, orders, allow_network=request.allow_network)
@@ -158,6 +161,8 @@ def variables_of(card: dict[str, str], orders: Orders, *, allow_network: bool) -
     variables |= card
     if not allow_network:
         variables |= {name: value for name, value in _OFFLINE.items() if variables.get(name) not in _STAYS_OFFLINE}
+    if orders.world is not None:
+        variables |= orders.world.variables()
     variables["PATH"] = search_path()
     for measure, option in measures_of(orders.measures):
         variables |= measure.variables(variables, option)

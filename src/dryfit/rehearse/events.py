@@ -27,6 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dryfit.plain import from_plain, to_plain
+from dryfit.rehearse.world import World
+
 Event = dict[str, Any]
 
 # How a process that the rehearsal stopped says why; `inside.stopping` decides it.
@@ -54,7 +57,8 @@ class Orders:
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
     all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
     counted FLOPs, which takes longer and may take more memory. `observe` asks for findings, `watch` for more steps to
-    have them from. With `real_card` the card is asked what is used of it, and no virtual one has to be there.
+    have them from. `world` is the rank that this process plays alone. With `real_card` the card is asked what is used
+    of it, and no virtual one has to be there.
     """
 
     folder: str
@@ -69,14 +73,14 @@ class Orders:
     observe: bool = False
     watch: bool = False
     real_card: bool = False
+    world: World | None = None
 
     def to_text(self) -> str:
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+        return json.dumps(to_plain(self))
 
     @classmethod
     def from_text(cls, text: str) -> Orders:
-        values = json.loads(text)
-        return cls(**values | {"measures": tuple(values["measures"])})
+        return from_plain(cls, json.loads(text))
 
 
 class EventWriter:

@@ -18,7 +18,9 @@ from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
+from dryfit.rehearse.of_ranks import worst_of
 from dryfit.rehearse.result import Result
+from dryfit.rehearse.world import World, ranks_of, world_of
 from dryfit.virtual_card import installed_torch
 from dryfit.virtual_card.settings import CardSettings, settings_of
 
@@ -45,6 +47,9 @@ def rehearse(
     facts: bool = False,
     observe: bool | None = None,
     watch: bool = False,
+    world: int | None = None,
+    nodes: int | None = None,
+    ranks: str = "0",
     stop: threading.Event | None = None,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
@@ -65,6 +70,8 @@ def rehearse(
     figures those of a run that is watched closely. `observe` is whether to look for what keeps memory from step to
     step, by default where neither `figures_only` nor `facts` are asked for; with `watch` the program runs twelve steps
     or more for it.
+    With a `world` the program plays one rank of so many, on `nodes` machines, alone; of several `ranks` ("0,last",
+    "all") each is rehearsed, and the result is that of the one that decides.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
@@ -72,6 +79,7 @@ def rehearse(
     """
     measures_of(measures)
     card, named = _card(gpu, memory_bytes)
+    worlds = _worlds(world, nodes, ranks)
     with as_words(program) as words:
         request = Request(
             program=words,
@@ -94,20 +102,50 @@ def rehearse(
             watch=watch,
             shown=tuple(as_called(words)),
         )
-        settings = settings_of(card, address_order=address_order, count=devices_of(words))
-        settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
-        observed = run(request, settings)
-        result = assemble(observed, card, card_was_named=named)
-        if figures_only:
-            return result
-        result = with_footprint(result, observed)
-        other_outside_bytes = settle.needs(result, card)
-        if other_outside_bytes is None:
-            return result
-        if progress is not None:
-            print("dryfit: a close call; running once more to settle it.", file=progress)
-        other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
-        return settle.by(result, assemble(run(request, other), card, card_was_named=named))
+        results = []
+        for each in worlds:
+            count = each.cards_of_a_node if each is not None else devices_of(words)
+            settings = settings_of(card, address_order=address_order, count=count, alone=each is not None)
+            settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
+            of_rank = dataclasses.replace(request, world=each)
+            result = _judged(of_rank, settings, card, run, named=named, figures_only=figures_only)
+            results.append(dataclasses.replace(result, world=each))
+        return worst_of(results)
+
+
+def _judged(
+    request: Request,
+    settings: CardSettings,
+    card: Card,
+    run: Callable[[Request, CardSettings], Observed],
+    *,
+    named: bool,
+    figures_only: bool,
+) -> Result:
+    """Run the program, and once more where the first run leaves a close call."""
+    observed = run(request, settings)
+    result = assemble(observed, card, card_was_named=named)
+    if figures_only:
+        return result
+    result = with_footprint(result, observed)
+    other_outside_bytes = settle.needs(result, card)
+    if other_outside_bytes is None:
+        return result
+    if request.progress is not None:
+        print("dryfit: a close call; running once more to settle it.", file=request.progress)
+    reserve_bytes = settings.outside_bytes - card.outside_bytes
+    other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
+    return settle.by(result, assemble(run(request, other), card, card_was_named=named))
+
+
+def _worlds(size: int | None, nodes: int | None, ranks: str) -> list[World | None]:
+    """The ranks to rehearse, each with its world; one None where the program is no rank that plays alone."""
+    if size is None:
+        if nodes is not None or ranks != "0":
+            raise UsageError("--ranks and --nodes say something of a world: give its number of ranks, as in --world 8.")
+        return [None]
+    world = world_of(size, nodes)
+    return [world.with_rank(rank) for rank in ranks_of(ranks, world)]
 
 
 def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:

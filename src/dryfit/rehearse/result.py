@@ -17,6 +17,7 @@ from dryfit.recording import file
 from dryfit.recording.model import Recording
 from dryfit.rehearse import workspaces
 from dryfit.rehearse.total import Part
+from dryfit.rehearse.world import World
 from dryfit.saved import read_saved, write_saved
 
 SCHEMA_VERSION = 1
@@ -33,6 +34,17 @@ class StepPeak:
     peak_reserved_bytes: int
     peak_phase: str
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPeak:
+    """The highest figures of one rank of a world, in bytes, and whether it fits."""
+
+    rank: int
+    verdict: str
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_total_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +120,7 @@ class Result:
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
+    `world` is the rank that was rehearsed, of how many, and `ranks` are the peaks of all ranks that were, if several.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
     `analysis` all that was found out from it. `facts` and these two are not saved with the result.
     """
@@ -142,6 +155,8 @@ class Result:
     measures: dict[str, bool] = field(default_factory=dict)
     workspaces: dict[str, int] = field(default_factory=dict)
     total_parts: list[Part] = field(default_factory=list)
+    world: World | None = None
+    ranks: list[RankPeak] = field(default_factory=list)
     footprint: Footprint | None = None
     facts: Facts | None = field(default=None, repr=False, compare=False)
     recording: Recording | None = field(default=None, repr=False, compare=False)

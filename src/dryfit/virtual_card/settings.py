@@ -74,7 +74,7 @@ class CardSettings:
         return ";".join(pairs)
 
 
-def settings_of(card: Card, *, address_order: str = "linux", count: int = 1) -> CardSettings:
+def settings_of(card: Card, *, address_order: str = "linux", count: int = 1, alone: bool = False) -> CardSettings:
     """The settings of a card from the catalogue, on a machine with `count` of them.
 
     >>> from dryfit.cards import find_card
@@ -93,5 +93,6 @@ def settings_of(card: Card, *, address_order: str = "linux", count: int = 1) -> 
         memory_bytes=card.total_bytes,
         outside_bytes=card.outside_bytes,
         count=count,
+        alone=alone,
         order=cast(AddressOrder, address_order),  # checked above
     )

@@ -22,6 +22,7 @@ from dryfit.rehearse.inside.imports import after_import
 
 if TYPE_CHECKING:
     from dryfit.rehearse.inside.watch import Watch
+    from dryfit.rehearse.world import World
 
 # The parent's request to write the last event and leave. A real-time signal, because programs hardly use those.
 STOP_SIGNAL = signal.SIGRTMIN + 7
@@ -79,6 +80,8 @@ class _Process:
         # A process that multiprocessing forked leaves without running exit handlers, but for its own finalizers.
         after_import("multiprocessing.util", lambda util: util.register_after_fork(self, _Process._finalize_with))
         after_import("torch", self._place_hooks)
+        if orders.world is not None:
+            self._play(orders.world)
         if orders.skip_weights:
             from dryfit.rehearse.inside import skip_weights
 
@@ -87,7 +90,15 @@ class _Process:
     def follow(self, orders: Orders, *, learns: bool) -> None:
         """Begin, as a fork that has had no orders so far."""
         self._orders, self._learns = orders, learns
+        if orders.world is not None:
+            self._play(orders.world)
         self._begin_anew()
+
+    def _play(self, world: World) -> None:
+        from dryfit.rehearse.inside import alone
+
+        os.environ.update(world.variables())  # in place of what a launcher has said
+        alone.place(world)
 
     def _begin(self) -> None:
         if not self._orders.folder:
@@ -153,5 +164,9 @@ class _Process:
 
     def _at_exit_of_python(self) -> None:
         self._at_exit()
+        if self._orders.world is not None:
+            from dryfit.rehearse.inside import alone
+
+            alone.end()
         if self._watch is not None:
             ending.spare_installed_modules()

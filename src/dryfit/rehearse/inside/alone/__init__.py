@@ -1,0 +1,36 @@
+"""One process plays one rank of many; here is what answers for the others.
+
+The store has what this rank wrote (`store`). NCCL's calls are answered by the virtual card, as if every rank had
+brought the same. What would go over gloo goes nowhere. A launcher starts one process, which is then the rank that is
+asked for.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from dryfit.rehearse.inside.alone import torch_private
+from dryfit.rehearse.inside.alone.store import alone_store
+from dryfit.rehearse.inside.imports import after_import
+from dryfit.rehearse.world import World
+
+
+def place(world: World) -> None:
+    """Have torch.distributed, once it is imported, meet nobody."""
+    after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world))
+    after_import("torch.distributed.run", torch_private.start_one_worker)
+
+
+def end() -> None:
+    """End the process groups: their threads ask a store that is Python's, which is taken apart next."""
+    torch_private.end_groups()
+
+
+def _alone(c10d: ModuleType, world: World) -> None:
+    store = alone_store()
+
+    def rendezvous(_url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Any:
+        yield store, rank if rank >= 0 else world.rank, world_size if world_size > 0 else world.size
+
+    torch_private.meet_nobody(c10d, rendezvous, store)

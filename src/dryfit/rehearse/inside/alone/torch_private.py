@@ -1,0 +1,147 @@
+"""Private names of torch.distributed, for a rank whose peers are not there; each with the versions checked."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+# --- checked on 2.14.1 ---------------------------------------------------------------------------
+
+
+def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) -> None:
+    """Have process groups made from `rendezvous` and `store`, without a connection to anybody.
+
+    `c10d` is `torch.distributed.distributed_c10d`. Stores that a program makes for itself are `store` too.
+    Communicators are not split from others: of a split, NCCL alone knows the sizes.
+    """
+    import torch.distributed as dist
+    import torch.distributed.rendezvous as rendezvous_module
+
+    c10d.rendezvous = rendezvous  # type: ignore[attr-defined]
+    for name in ("TCPStore", "FileStore"):
+        replaced = _in_place_of(getattr(dist, name), store)
+        for module in (dist, rendezvous_module, c10d):
+            if hasattr(module, name):
+                setattr(module, name, replaced)
+    if hasattr(c10d, "_get_split_source"):
+        c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
+    if hasattr(c10d, "ProcessGroupGloo"):
+        c10d.ProcessGroupGloo = _nowhere(c10d.ProcessGroupGloo)  # type: ignore[attr-defined]
+    for name in ("broadcast_object_list", "scatter_object_list", "recv_object_list", "monitored_barrier"):
+        function = _OF_OBJECTS[name](getattr(c10d, name))
+        for module in (c10d, dist):
+            setattr(module, name, function)
+
+
+def end_groups() -> None:
+    """End all process groups, with their threads."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _in_place_of(kind: type, store: Any) -> type:
+    """A name for a kind of store that gives `store`; a launcher has its own, with which it meets its workers."""
+
+    class Kind(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return kind(*args, **kwargs) if _is_launching else store
+
+        def __instancecheck__(cls, other: Any) -> bool:
+            return isinstance(other, kind)
+
+    return Kind(kind.__name__, (), {})
+
+
+def _nowhere(gloo: type) -> type:
+    """In place of gloo's process group: one that talks to nobody, and gives every rank what this one brought."""
+    from torch._C._distributed_c10d import FakeProcessGroup
+
+    class Kind(type):
+        def __call__(cls, _store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
+            make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
+            return make(rank, size)
+
+        def __instancecheck__(cls, group: Any) -> bool:
+            return isinstance(group, (gloo, FakeProcessGroup))
+
+    return Kind(gloo.__name__, (), {})
+
+
+# --- objects: checked on 2.14.1 ------------------------------------------------------------------
+
+
+def _kept(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`broadcast_object_list`: from another rank comes what this one has."""
+
+    @functools.wraps(real)
+    def broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> Any:
+        return None
+
+    return broadcast_object_list
+
+
+def _first_of_own(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`scatter_object_list`: the source has the list, and whoever has not gets nothing."""
+
+    @functools.wraps(real)
+    def scatter_object_list(
+        scatter_object_output_list: list[Any], scatter_object_input_list: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if scatter_object_input_list:
+            return real(scatter_object_output_list, scatter_object_input_list, *args, **kwargs)
+        return None
+
+    return scatter_object_list
+
+
+def _refused(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`recv_object_list`: nobody can say what another rank would send."""
+
+    @functools.wraps(real)
+    def recv_object_list(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "dryfit plays this rank alone, and torch.distributed.recv_object_list waits for objects that only another "
+            "rank has. Rehearse real processes instead: dryfit run torchrun --nproc-per-node N train.py"
+        )
+
+    return recv_object_list
+
+
+def _nothing(real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def monitored_barrier(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    return monitored_barrier
+
+
+_OF_OBJECTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "broadcast_object_list": _kept,
+    "scatter_object_list": _first_of_own,
+    "recv_object_list": _refused,
+    "monitored_barrier": _nothing,
+}
+
+
+# --- launchers: checked on 2.14.1 ----------------------------------------------------------------
+
+_is_launching = False
+
+
+def start_one_worker(run_module: ModuleType) -> None:
+    """Have torchrun's agent, and those of accelerate and others who use it, start one process and meet no node."""
+    real = run_module.run
+
+    @functools.wraps(real)
+    def run(args: Any) -> Any:
+        global _is_launching
+        _is_launching = True
+        args.nnodes, args.nproc_per_node, args.node_rank = "1", "1", 0
+        args.standalone, args.rdzv_endpoint = True, ""
+        return real(args)
+
+    run_module.run = run  # type: ignore[attr-defined]
