@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from dryfit.places import as_seen_from_here
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
-from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Result, Unknown
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result, Unknown
 from dryfit.rehearse.total import Part, has_to_fit_bytes
 from dryfit.report.columns import aligned
 from dryfit.report.findings import print_findings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_STEPS_SHOWN = 8
+_MOST_RANKS_SHOWN = 8
 _MOST_UNKNOWNS_SHOWN = 8
 _MOST_CARDS_NAMED = 6
 
@@ -35,6 +36,9 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     if len(result.step_peaks) > 1:
         console.print()
         _steps(console, result)
+    if result.ranks:
+        console.print()
+        _ranks(console, result.ranks)
     print_findings(console, result.findings)
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
@@ -58,6 +62,8 @@ def verdict_line(result: Result) -> str:
     if result.card is None:
         return _need_line(result)
     name, total_bytes = result.card["name"], result.card["total_bytes"]
+    if result.world is not None:
+        name += f" as rank {result.world.rank} of {result.world.size}"
     if result.verdict == DOES_NOT_FIT:
         return f"DOES NOT FIT on {name}: out of memory {_where_oom(result)}"
     if result.verdict == FITS:
@@ -156,6 +162,19 @@ def _steps(console: Console, result: Result) -> None:
     _print(console, aligned(rows, right={0, 1, 2}))
     if len(result.step_peaks) > _MOST_STEPS_SHOWN:
         _print(console, [f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all."])
+
+
+def _ranks(console: Console, ranks: list[RankPeak]) -> None:
+    """The ranks that took most; all are in the JSON."""
+    shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, peak.rank))[:_MOST_RANKS_SHOWN]
+    rows = [("rank", "allocated", "reserved", "nvidia-smi", "")]
+    for peak in shown:
+        sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes)
+        allocated, reserved, total = map(format_bytes, sizes)
+        rows.append((str(peak.rank), allocated, reserved, total, peak.verdict))
+    _print(console, aligned(rows, right={0, 1, 2, 3}))
+    if len(ranks) > len(shown):
+        _print(console, [f"... and {len(ranks) - len(shown)} more ranks that take no more; --json has them all."])
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
