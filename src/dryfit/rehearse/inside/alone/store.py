@@ -58,6 +58,9 @@ def alone_store() -> Any:
             for key, value in zip(keys, values, strict=True):
                 self.set(key, value)
 
+        def clone(self) -> AloneStore:
+            return self
+
         def has_extended_api(self) -> bool:
             return True
 

@@ -26,7 +26,8 @@ def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) ->
         for module in (dist, rendezvous_module, c10d):
             if hasattr(module, name):
                 setattr(module, name, replaced)
-    if hasattr(c10d, "_get_split_source"):
+    c10d._new_process_group_helper = _without_device(c10d._new_process_group_helper)  # type: ignore[attr-defined]
+    if hasattr(c10d, "_get_split_source"):  # since 2.6, and a group that is bound to no device may be one, too
         c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
     if hasattr(c10d, "ProcessGroupGloo"):
         c10d.ProcessGroupGloo = _nowhere(c10d.ProcessGroupGloo)  # type: ignore[attr-defined]
@@ -34,6 +35,18 @@ def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) ->
         function = _OF_OBJECTS[name](getattr(c10d, name))
         for module in (c10d, dist):
             setattr(module, name, function)
+
+
+def _without_device(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A group that is bound to no device, for from one that is others are split."""
+
+    @functools.wraps(real)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if "device_id" in kwargs:
+            kwargs["device_id"] = None
+        return real(*args, **kwargs)
+
+    return make
 
 
 def end_groups() -> None:
