@@ -16,7 +16,7 @@ def worst_of(results: Sequence[Result]) -> Result:
     """
     if len(results) == 1:
         return results[0]
-    worst = max(results, key=lambda result: (_how_bad(result), result.peak_total_bytes))
+    worst = max(results, key=lambda each: (_how_bad(each), each.peak_total_bytes, each.peak_allocated_bytes))
     ranks = [
         RankPeak(
             rank=result.world.rank,

@@ -166,7 +166,7 @@ def _steps(console: Console, result: Result) -> None:
 
 def _ranks(console: Console, ranks: list[RankPeak]) -> None:
     """The ranks that took most; all are in the JSON."""
-    shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, peak.rank))[:_MOST_RANKS_SHOWN]
+    shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, -peak.peak_allocated_bytes, peak.rank))[:_MOST_RANKS_SHOWN]
     rows = [("rank", "allocated", "reserved", "nvidia-smi", "")]
     for peak in shown:
         sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes)
