@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
+from dryfit.cli.longest import add_longest
 from dryfit.cli.program import add_program, check_machine, program_of
 from dryfit.errors import DryfitError
 
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run 12 steps or more, so that slow growth shows; what is kept from step to step is named without it, too",
     )
     add("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
+    add_longest(add)
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add = parser.add_argument_group("what the program may do").add_argument
     add("--allow-writes", action="store_true", help="let the program change files; its weights are garbage")
@@ -96,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
         watch=arguments.watch,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
+        longest=arguments.longest,
         progress=sys.stderr,
     )
     problems = _save(result, arguments)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dryfit.cli.longest import add_longest
+
 
 class Answer(Protocol):
     """A `Fit` or a `Plan`."""
@@ -27,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser, *, answer: str) -> None:
     add(
         "--steps", metavar="N|all", help="optimiser steps of each rehearsal; default: until the peak is steady, 3 to 20"
     )
+    add_longest(add)
     add("--seconds", metavar="S", type=float, default=600.0, help="time limit of each rehearsal (default: 600)")
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add("--jobs", metavar="N", type=int, help="rehearsals at a time (default: the number of CPUs)")
@@ -51,6 +54,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "reserve_bytes": parse_bytes(arguments.reserve) if arguments.reserve else 0,
         "steps": arguments.steps,
+        "longest": arguments.longest,
         "seconds": arguments.seconds,
         "host_memory_bytes": parse_bytes(arguments.host_memory) if arguments.host_memory else None,
         "allow_network": arguments.allow_network,

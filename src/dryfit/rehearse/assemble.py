@@ -10,7 +10,7 @@ from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import endings, growth, total, unknowns, workspaces
+from dryfit.rehearse import endings, growth, longest, total, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
@@ -91,6 +91,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         notes=[
             *observed.notes,
             *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
+            *longest.notes(main),
             *_notes(observed, processes, ending),
             *why_not_looked(processes),
         ],
@@ -110,6 +111,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         ],
         files=_files(observed),
         phase_peaks=main.phase_peaks if main else {},
+        batches=longest.batches_of(main),
         measures=_measures(observed),
         workspaces=asdict(of_plans),
         facts=from_plain(Facts, main.end["program"]) if main and main.end and main.end.get("program") else None,

@@ -78,6 +78,7 @@ class Request:
     facts: bool = False
     observe: bool = False
     watch: bool = False
+    longest: str = ""
     exact_weights: bool = False
     real_card: bool = False  # the card is asked, and does not count for us
     shown: tuple[str, ...] = ()  # in place of `program`
@@ -106,6 +107,7 @@ def run_once(request: Request, card: CardSettings | None, *, fork: StartKeeper |
             facts=request.facts,
             observe=request.observe,
             watch=request.watch,
+            longest=request.longest,
             exact_weights=request.exact_weights,
             real_card=request.real_card,
         )

@@ -54,7 +54,8 @@ class Orders:
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
     all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
     counted FLOPs, which takes longer and may take more memory. `observe` asks for findings, `watch` for more steps to
-    have them from. With `real_card` the card is asked what is used of it, and no virtual one has to be there.
+    have them from; `longest` has the longest batch given, as `inside.longest.asked` reads it, unless it is empty. With
+    `real_card` the card is asked what is used of it, and no virtual one has to be there.
     """
 
     folder: str
@@ -68,6 +69,7 @@ class Orders:
     facts: bool = False
     observe: bool = False
     watch: bool = False
+    longest: str = ""
     real_card: bool = False
 
     def to_text(self) -> str:

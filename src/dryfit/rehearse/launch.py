@@ -18,6 +18,7 @@ from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
+from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.result import Result
 from dryfit.virtual_card import installed_torch
 from dryfit.virtual_card.settings import CardSettings, settings_of
@@ -46,6 +47,7 @@ def rehearse(
     observe: bool | None = None,
     watch: bool = False,
     stop: threading.Event | None = None,
+    longest: bool | str = False,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
     """Run a program on a virtual card, in a process of its own, and say what it took.
@@ -64,7 +66,8 @@ def rehearse(
     `measures` are switched on, as in ["fused-optimizer", "micro-batch:4"]; `facts` are asked for, which leaves the
     figures those of a run that is watched closely. `observe` is whether to look for what keeps memory from step to
     step, by default where neither `figures_only` nor `facts` are asked for; with `watch` the program runs twelve steps
-    or more for it.
+    or more for it. With `longest` the longest batch that the program's loaders can give is rehearsed, and shorter ones
+    around it; "p99" or "max:500" name another, see docs/longest.md.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
@@ -94,6 +97,7 @@ def rehearse(
             watch=watch,
             shown=tuple(as_called(words)),
         )
+            longest=checked(longest),
         settings = settings_of(card, address_order=address_order, count=devices_of(words))
         settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
         observed = run(request, settings)

@@ -16,6 +16,7 @@ from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
 from dryfit.rehearse import workspaces
+from dryfit.rehearse.longest import LoaderBatches
 from dryfit.rehearse.total import Part
 from dryfit.saved import read_saved, write_saved
 
@@ -122,6 +123,9 @@ class Result:
     usable_bytes: int | None
     peak_step: int | None
     peak_phase: str | None
+    `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
+    nothing, or is not known.
+    `batches` are those of each loader under `--longest`.
     steps: int
     step_peaks: list[StepPeak] = field(default_factory=list)
     out_of_memory: OutOfMemory | None = None
@@ -156,6 +160,8 @@ class Result:
         """
         in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED)
         usable_at_most = self.card["total_bytes"] if self.card is not None else 0
+    peaks_by_address_order: dict[str, OrderPeaks] = field(default_factory=dict)
+    batches: list[LoaderBatches] = field(default_factory=list)
         range_fits = self.peak_total_range_bytes["high"] <= usable_at_most
         return any(each.decides_size and not (range_fits and each.what in in_the_range) for each in self.unknowns)
 
