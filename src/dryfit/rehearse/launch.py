@@ -17,8 +17,8 @@ from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.footprints import with_footprint
-from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.inside.longest.asked import checked
+from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.result import Result
 from dryfit.virtual_card import installed_torch
 from dryfit.virtual_card.settings import CardSettings, settings_of
@@ -46,8 +46,8 @@ def rehearse(
     facts: bool = False,
     observe: bool | None = None,
     watch: bool = False,
-    stop: threading.Event | None = None,
     longest: bool | str = False,
+    stop: threading.Event | None = None,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
     """Run a program on a virtual card, in a process of its own, and say what it took.
@@ -95,9 +95,9 @@ def rehearse(
             facts=facts,
             observe=watch or (not (figures_only or facts) if observe is None else observe),
             watch=watch,
+            longest=checked(longest),
             shown=tuple(as_called(words)),
         )
-            longest=checked(longest),
         settings = settings_of(card, address_order=address_order, count=devices_of(words))
         settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
         observed = run(request, settings)

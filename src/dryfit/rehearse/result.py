@@ -109,6 +109,7 @@ class Result:
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
+    `batches` are those of each loader under `--longest`.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
     `analysis` all that was found out from it. `facts` and these two are not saved with the result.
     """
@@ -123,9 +124,6 @@ class Result:
     usable_bytes: int | None
     peak_step: int | None
     peak_phase: str | None
-    `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
-    nothing, or is not known.
-    `batches` are those of each loader under `--longest`.
     steps: int
     step_peaks: list[StepPeak] = field(default_factory=list)
     out_of_memory: OutOfMemory | None = None
@@ -146,6 +144,7 @@ class Result:
     measures: dict[str, bool] = field(default_factory=dict)
     workspaces: dict[str, int] = field(default_factory=dict)
     total_parts: list[Part] = field(default_factory=list)
+    batches: list[LoaderBatches] = field(default_factory=list)
     footprint: Footprint | None = None
     facts: Facts | None = field(default=None, repr=False, compare=False)
     recording: Recording | None = field(default=None, repr=False, compare=False)
@@ -160,8 +159,6 @@ class Result:
         """
         in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED)
         usable_at_most = self.card["total_bytes"] if self.card is not None else 0
-    peaks_by_address_order: dict[str, OrderPeaks] = field(default_factory=dict)
-    batches: list[LoaderBatches] = field(default_factory=list)
         range_fits = self.peak_total_range_bytes["high"] <= usable_at_most
         return any(each.decides_size and not (range_fits and each.what in in_the_range) for each in self.unknowns)
 
