@@ -36,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", metavar="SIZE", help="the card's total memory instead of the catalogue's: 24GiB, 2000GB")
     add(
         "--address-order",
-        choices=("linux", "up"),
+        choices=("linux", "up", "down"),
         default="linux",
-        help="where new segments go: as Linux drivers place them (default), or upwards; decides ties in the allocator",
+        help="where new segments go: as Linux drivers place them (default), upwards or downwards; up to torch 2.11 "
+        "this decides ties in the allocator",
     )
     add = parser.add_argument_group("how far").add_argument
     add("--steps", metavar="N|all", help="optimiser steps to run; default: until the peak is steady, 3 to 20")

@@ -6,12 +6,13 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from dryfit.cards import Card, find_card, unlimited_card
 from dryfit.errors import UsageError
 from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
+from dryfit.rehearse.address_orders import with_address_orders
 from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
@@ -62,7 +63,8 @@ def rehearse(
     `progress` is a terminal to draw a progress line on.
 
     `reserve_bytes` of the card are taken before the program starts. A search wants `figures_only`: a close call is then
-    left unsettled, and nobody asks who owned the memory. Setting `stop` does what Ctrl-C does, from another thread.
+    left unsettled, and nobody asks who owned the memory, or looks at other orders of addresses. Setting `stop`
+    does what Ctrl-C does, from another thread.
     `measures` are switched on, as in ["fused-optimizer", "micro-batch:4"]; `facts` are asked for, which leaves the
     figures those of a run that is watched closely. `observe` is whether to look for what keeps memory from step to
     step, by default where neither `figures_only` nor `facts` are asked for; with `watch` the program runs twelve steps
@@ -105,13 +107,16 @@ def rehearse(
         if figures_only:
             return result
         result = with_footprint(result, observed)
+
+        def run_again(**changes: Any) -> Result:
+            if progress is not None:
+                print("dryfit: a close call; running once more to settle it.", file=progress)
+            return assemble(run(request, dataclasses.replace(settings, **changes)), card, card_was_named=named)
+
         other_outside_bytes = settle.needs(result, card)
-        if other_outside_bytes is None:
-            return result
-        if progress is not None:
-            print("dryfit: a close call; running once more to settle it.", file=progress)
-        other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
-        return settle.by(result, assemble(run(request, other), card, card_was_named=named))
+        if other_outside_bytes is not None:
+            result = settle.by(result, run_again(outside_bytes=other_outside_bytes + reserve_bytes))
+        return with_address_orders(result, observed, card, settings, lambda order: run_again(order=order))
 
 
 def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:

@@ -98,6 +98,20 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderPeaks:
+    """The peaks with segments placed in one order of addresses, in bytes.
+
+    `ending` is "same": every request ended as in the rehearsal; "out of memory": one failed that was served there, and
+    the peaks are those until then; "served": the request that failed there was served, and the peaks are those until
+    the recording ends; "ran on": it was served, and a second rehearsal, whose peaks these are, did not run out.
+    """
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    ending: str = "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What one rehearsal found. All sizes are bytes.
 
@@ -109,6 +123,8 @@ class Result:
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
+    `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
+    nothing, or is not known.
     `batches` are those of each loader under `--longest`.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
     `analysis` all that was found out from it. `facts` and these two are not saved with the result.
@@ -144,6 +160,7 @@ class Result:
     measures: dict[str, bool] = field(default_factory=dict)
     workspaces: dict[str, int] = field(default_factory=dict)
     total_parts: list[Part] = field(default_factory=list)
+    peaks_by_address_order: dict[str, OrderPeaks] = field(default_factory=dict)
     batches: list[LoaderBatches] = field(default_factory=list)
     footprint: Footprint | None = None
     facts: Facts | None = field(default=None, repr=False, compare=False)
