@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
 from dryfit.cli.longest import add_longest
-from dryfit.cli.program import add_program, check_machine, program_of
+from dryfit.cli.program import add_assume, add_program, check_machine, program_of
 from dryfit.errors import DryfitError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the program").add_argument
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
+    add_assume(add)
     add("--no-values", action="store_true", help="do not compute small operators; for comparison only")
     add(
         "--with",
@@ -100,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         watch=arguments.watch,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
         longest=arguments.longest,
+        assume=arguments.assume,
         progress=sys.stderr,
     )
     problems = _save(result, arguments)

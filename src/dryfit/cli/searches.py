@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dryfit.cli.longest import add_longest
+from dryfit.cli.program import add_assume
 
 
 class Answer(Protocol):
@@ -38,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser, *, answer: str) -> None:
     add("--allow-network", action="store_true", help="let the program reach the network")
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
+    add_assume(add)
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help=f"print the {answer} as JSON")
     add("-o", "--output", metavar="FILE", help=f"save the {answer} as JSON")
@@ -55,6 +57,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "reserve_bytes": parse_bytes(arguments.reserve) if arguments.reserve else 0,
         "steps": arguments.steps,
         "longest": arguments.longest,
+        "assume": arguments.assume,
         "seconds": arguments.seconds,
         "host_memory_bytes": parse_bytes(arguments.host_memory) if arguments.host_memory else None,
         "allow_network": arguments.allow_network,

@@ -10,7 +10,7 @@ from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import endings, growth, longest, total, unknowns, workspaces
+from dryfit.rehearse import assumptions, endings, growth, longest, total, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
@@ -92,6 +92,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             *observed.notes,
             *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
             *longest.notes(main),
+            *assumptions.notes([process.end["assumptions"] for process in processes if process.end]),
             *_notes(observed, processes, ending),
             *why_not_looked(processes),
         ],

@@ -79,6 +79,7 @@ class Request:
     observe: bool = False
     watch: bool = False
     longest: str = ""
+    assume: tuple[str, ...] = ()
     exact_weights: bool = False
     real_card: bool = False  # the card is asked, and does not count for us
     shown: tuple[str, ...] = ()  # in place of `program`
@@ -108,6 +109,7 @@ def run_once(request: Request, card: CardSettings | None, *, fork: StartKeeper |
             observe=request.observe,
             watch=request.watch,
             longest=request.longest,
+            assume=request.assume,
             exact_weights=request.exact_weights,
             real_card=request.real_card,
         )

@@ -54,7 +54,8 @@ class Orders:
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
     all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
     counted FLOPs, which takes longer and may take more memory. `observe` asks for findings, `watch` for more steps to
-    have them from; `longest` has the longest batch given, as `inside.longest.asked` reads it, unless it is empty. With
+    have them from; `longest` has the longest batch given, as `inside.longest.asked` reads it, unless it is empty;
+    `assume` is what values that are not known are, as `assumptions.parse` reads it. With
     `real_card` the card is asked what is used of it, and no virtual one has to be there.
     """
 
@@ -70,6 +71,7 @@ class Orders:
     observe: bool = False
     watch: bool = False
     longest: str = ""
+    assume: tuple[str, ...] = ()
     real_card: bool = False
 
     def to_text(self) -> str:
@@ -78,7 +80,7 @@ class Orders:
     @classmethod
     def from_text(cls, text: str) -> Orders:
         values = json.loads(text)
-        return cls(**values | {"measures": tuple(values["measures"])})
+        return cls(**values | {"measures": tuple(values["measures"]), "assume": tuple(values["assume"])})
 
 
 class EventWriter:

@@ -14,6 +14,7 @@ from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
 from dryfit.rehearse.address_orders import with_address_orders
 from dryfit.rehearse.assemble import Observed, assemble
+from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
@@ -48,6 +49,7 @@ def rehearse(
     observe: bool | None = None,
     watch: bool = False,
     longest: bool | str = False,
+    assume: Assume = (),
     stop: threading.Event | None = None,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
@@ -70,6 +72,8 @@ def rehearse(
     step, by default where neither `figures_only` nor `facts` are asked for; with `watch` the program runs twelve steps
     or more for it. With `longest` the longest batch that the program's loaders can give is rehearsed, and shorter ones
     around it; "p99" or "max:500" name another, see docs/longest.md.
+    `assume` says what values are that the virtual card cannot know, as in "nonzero=0.5,train.py:41=0.25", see
+    docs/values.md.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
@@ -98,6 +102,7 @@ def rehearse(
             observe=watch or (not (figures_only or facts) if observe is None else observe),
             watch=watch,
             longest=checked(longest),
+            assume=tuple(map(str, parse(assume))),
             shown=tuple(as_called(words)),
         )
         settings = settings_of(card, address_order=address_order, count=devices_of(words))

@@ -64,6 +64,7 @@ class Unknown:
     `kind` is "call" (a CUDA call without a faithful answer), "value" (a value read from the card that had to be
     invented) or "memory" (memory that is not in the figures). `decides_size` says whether it can change the bytes.
     `file`, `line` and `source` are the program's own line; `through` is a library's, where the value was read there.
+    `to_change` is what to write for another answer at that line.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class Unknown:
     line: int | None = None
     source: str | None = None
     through: str | None = None
+    to_change: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

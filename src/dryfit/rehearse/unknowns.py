@@ -99,4 +99,5 @@ def _value(invention: Event) -> Unknown:
         line=invention["line"],
         source=invention["source"],
         through=invention["through"],
+        to_change=invention["to_change"] or None,
     )

@@ -189,5 +189,7 @@ def describe_unknown(unknown: Unknown) -> str:
     times = f" ({unknown.count} times)" if unknown.count > 1 else ""
     place = f" at {as_seen_from_here(unknown.file)}:{unknown.line}" if unknown.file else ""
     weight = "can change the bytes" if unknown.decides_size else "does not change the bytes by itself"
+    if unknown.decides_size and unknown.to_change:
+        weight += f"; set it with {unknown.to_change}"
     source = f": {unknown.source}" if unknown.source else ""
     return f"{unknown.what}{place}{times}, taken as {unknown.answer}; {weight}{source}"

@@ -48,7 +48,7 @@ class Watch:
         if orders.values:
             from dryfit.rehearse.inside import values
 
-            self._values = values.install(calls.answer, calls.forget)
+            self._values = values.install(calls.answer, calls.forget, orders.assume)
         self.introduce()
         self._measuring.switch_on(orders.measures)
         self._facts: FactFinder | None = None
@@ -82,6 +82,7 @@ class Watch:
             "workspaces": asdict(calls.workspaces_in_doubt()),
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
+            "assumptions": self._values.fates if self._values else {},
             "measures": self._measuring.acted(),
             "loaders": self._longest.facts(),
             "findings": self._observing.findings(),
