@@ -7,8 +7,9 @@ bytes of the rehearsal, or nothing is said of the others.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, OrderPeaks, Resu
 from dryfit.rehearse.retrace import AllocatorProcess, Retraced, allocator_process
 from dryfit.rehearse.total import Part
 from dryfit.units import format_bytes
+from dryfit.virtual_card import TorchBuild
 from dryfit.virtual_card.settings import ADDRESS_ORDERS, AddressOrder, CardSettings
 
 SAME, RAN_OUT, SERVED, RAN_ON = "same", "out of memory", "served", "ran on"  # of `OrderPeaks.ending`
@@ -44,11 +46,22 @@ class Played:
     why_not: str = ""
 
 
+@contextlib.contextmanager
+def allocator_on_standby(torch: TorchBuild) -> Iterator[AllocatorProcess | None]:
+    """A process that imports torch while the program runs; None where addresses decide nothing."""
+    if not ties.go_by_address(torch.version):
+        yield None
+        return
+    with allocator_process() as process:
+        yield process
+
+
 def with_address_orders(
     result: Result,
     observed: Observed,
     card: Card,
     settings: CardSettings,
+    process: AllocatorProcess | None,
     run_again: Callable[[str], Result],
 ) -> Result:
     """The result with its peaks under other orders of addresses, and the verdict that they allow.
@@ -57,7 +70,7 @@ def with_address_orders(
     request that failed would be served in that order, for then the recording does not say what comes next.
     """
     try:
-        played = play(result, observed, card, settings)
+        played = play(result, observed, card, settings, process)
     except DryfitError as error:
         played = Played(why_not=str(error))
     if played.why_not:
@@ -79,16 +92,15 @@ def doubt(result: Result) -> str:
     return ""
 
 
-def play(result: Result, observed: Observed, card: Card, settings: CardSettings) -> Played:
-    """Play the recording of the process that the result's figures are of, in every order.
+def play(
+    result: Result, observed: Observed, card: Card, settings: CardSettings, process: AllocatorProcess | None
+) -> Played:
+    """Play the recording of the process that the result's figures are of, in every order that can differ.
 
     Raises:
         DryfitError: the process with the allocator ended.
     """
-    torch = result.versions.get("torch") or ""
-    if not result.peak_reserved_bytes or result.ending.how not in (*WHOLE, OUT_OF_MEMORY):
-        return Played()
-    if not ties.go_by_address(torch):
+    if process is None or not result.peak_reserved_bytes or result.ending.how not in (*WHOLE, OUT_OF_MEMORY):
         return Played()
     recording = observed.recordings.get(result.processes[0]["pid"])
     if why_not := _why_not(result, observed, recording):
@@ -97,8 +109,7 @@ def play(result: Result, observed: Observed, card: Card, settings: CardSettings)
     allocator_settings = recording.about.get("allocator_settings")
     if not any(ties.may_decide(trace, allocator_settings) for trace in recording.devices):
         return Played()
-    with allocator_process() as process:
-        return play_recording(process, recording, result, card, settings)
+    return play_recording(process, recording, result, card, settings)
 
 
 def play_recording(
@@ -121,15 +132,18 @@ def play_recording(
             f"{own.peak_reserved_bytes:,} reserved, against {result.peak_allocated_bytes:,} and "
             f"{result.peak_reserved_bytes:,}{'' if own.ending == SAME else ', and ends another way'}."
         )
-    orders = {order: own if order == settings.order else plays.under(order) for order in ADDRESS_ORDERS}
-    margin_bytes = card.outside_margin_bytes if result.verdict == FITS else 0
+    orders: dict[str, OrderPeaks] = {
+        order: own if order == settings.order else plays.under(order) for order in ADDRESS_ORDERS
+    }
+    if result.verdict != FITS:
+        return Played(orders=orders)
     beside_bytes = total.has_to_fit_bytes(result.total_parts) - result.peak_reserved_bytes
     close = [
         order
-        for order, peaks in orders.items()
-        if margin_bytes and order != settings.order and peaks.peak_reserved_bytes + beside_bytes > card.total_bytes
+        for order in ADDRESS_ORDERS
+        if order != settings.order and orders[order].peak_reserved_bytes + beside_bytes > card.total_bytes
     ]
-    with_margin = {order: plays.under(order, more_outside_bytes=margin_bytes) for order in close}
+    with_margin = {order: plays.under(order, more_outside_bytes=card.outside_margin_bytes) for order in close}
     runs_out = tuple(order for order, peaks in with_margin.items() if peaks.ending == RAN_OUT)
     return Played(orders=orders, runs_out_with_margin=runs_out)
 

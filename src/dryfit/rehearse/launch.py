@@ -12,7 +12,7 @@ from dryfit.cards import Card, find_card, unlimited_card
 from dryfit.errors import UsageError
 from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
-from dryfit.rehearse.address_orders import with_address_orders
+from dryfit.rehearse.address_orders import allocator_on_standby, with_address_orders
 from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
@@ -107,21 +107,25 @@ def rehearse(
         )
         settings = settings_of(card, address_order=address_order, count=devices_of(words))
         settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
-        observed = run(request, settings)
-        result = assemble(observed, card, card_was_named=named)
+
+        def judged(observed: Observed) -> Result:
+            return assemble(observed, card, card_was_named=named)
+
         if figures_only:
-            return result
-        result = with_footprint(result, observed)
+            return judged(run(request, settings))
+        with allocator_on_standby(request.torch) as process:
+            observed = run(request, settings)
+            result = with_footprint(judged(observed), observed)
 
-        def run_again(**changes: Any) -> Result:
-            if progress is not None:
-                print("dryfit: a close call; running once more to settle it.", file=progress)
-            return assemble(run(request, dataclasses.replace(settings, **changes)), card, card_was_named=named)
+            def run_again(**changes: Any) -> Result:
+                if progress is not None:
+                    print("dryfit: a close call; running once more to settle it.", file=progress)
+                return judged(run(request, dataclasses.replace(settings, **changes)))
 
-        other_outside_bytes = settle.needs(result, card)
-        if other_outside_bytes is not None:
-            result = settle.by(result, run_again(outside_bytes=other_outside_bytes + reserve_bytes))
-        return with_address_orders(result, observed, card, settings, lambda order: run_again(order=order))
+            other_outside_bytes = settle.needs(result, card)
+            if other_outside_bytes is not None:
+                result = settle.by(result, run_again(outside_bytes=other_outside_bytes + reserve_bytes))
+            return with_address_orders(result, observed, card, settings, process, lambda order: run_again(order=order))
 
 
 def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
