@@ -2,7 +2,7 @@
 
     python tsn_step.py --depth 50 --videos 32 --segments 3 --classes 400
 
-Gradients are set to zero in place, as optimizers did before PyTorch 2.0, and after the forward pass, as mmcv's hook does.
+Gradients are set to zero in place, as before PyTorch 2.0, and after the forward pass, as mmcv's hook does.
 """
 
 import argparse
@@ -28,7 +28,7 @@ class Block(Bottleneck):
 
 
 class Shifted(nn.Module):
-    """A convolution before which an eighth of the channels moves to the segment before, and an eighth to the one after."""
+    """A convolution before which an eighth of the channels moves one segment back, and an eighth one on."""
 
     def __init__(self, convolution: nn.Module, segments: int) -> None:
         super().__init__()

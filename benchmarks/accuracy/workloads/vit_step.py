@@ -3,7 +3,7 @@
     python vit_step.py --batch 64 --precision amp-fp16
 
 The loop keeps the logits and the loss until the next ones take their names, as loops do that have no function for a
-step. `--precision bf16` casts the model and its inputs, and the logits back to float32, as Lightning's "bf16-true" does.
+step. `--precision bf16` casts the model and its inputs, and the logits back, as Lightning's "bf16-true" does.
 """
 
 import argparse
