@@ -206,7 +206,7 @@ def test_what_can_change_the_bytes_comes_first_among_the_unknowns() -> None:
         "what": "item of float32", "answer": "1.0", "decides_size": False, "count": 9,
         "file": "train.py", "line": 3, "source": "loss.item()", "through": None,
     }  # fmt: skip
-    calls = {"cufftXtMakePlanMany": 2, "cudaSomething": 1}
+    calls = {"cusolverDnSgetrf_bufferSize": 2, "cudaSomething": 1}
     run = events(step(1, backward=9), unfaithful_calls=calls, inventions=[invention])
     found = result_of(run).unknowns
     assert [(unknown.kind, unknown.decides_size) for unknown in found] == [

@@ -10,7 +10,7 @@ from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import assumptions, endings, growth, longest, total, unknowns, workspaces
+from dryfit.rehearse import assumptions, endings, growth, guessed, longest, total, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
@@ -53,6 +53,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     parts = _parts(used_bytes, len(sharing), card, card_was_named=card_was_named)
     if main is not None and used_bytes:
         parts += workspaces.parts(of_plans, main.reserved_bytes - main.allocated_bytes)
+        parts += guessed.parts(main.end)
     total_range = total.range_of(parts)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
     findings = findings_of(processes)
@@ -241,6 +242,7 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
             notes.append(f"The measure {name} found nothing to do in this program.")
     if main is not None:
         notes += workspaces.notes(main.end, observed.plans_doubt)
+        notes += guessed.notes(main.end)
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

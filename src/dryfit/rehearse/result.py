@@ -15,7 +15,7 @@ from dryfit.findings import Finding
 from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
-from dryfit.rehearse import workspaces
+from dryfit.rehearse import guessed, workspaces
 from dryfit.rehearse.longest import LoaderBatches
 from dryfit.rehearse.total import Part
 from dryfit.saved import read_saved, write_saved
@@ -174,9 +174,9 @@ class Result:
     def is_apart_from_unknowns(self) -> bool:
         """Whether sizes are not known that could change the verdict.
 
-        What cuDNN's workspaces may take more is in the range of the total: it counts where that passes the card.
+        What workspaces may take more is in the range of the total: it counts where that passes the card.
         """
-        in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED)
+        in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED, *guessed.IN_THE_RANGE)
         usable_at_most = self.card["total_bytes"] if self.card is not None else 0
         range_fits = self.peak_total_range_bytes["high"] <= usable_at_most
         return any(each.decides_size and not (range_fits and each.what in in_the_range) for each in self.unknowns)

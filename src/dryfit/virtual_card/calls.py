@@ -24,6 +24,8 @@ def _library() -> ctypes.CDLL:
     library.dryfit_workspaces.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_workspaces_in_doubt.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_workspaces_in_doubt.restype = None
+    library.dryfit_guessed.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
+    library.dryfit_guessed.restype = ctypes.c_char_p
     library.dryfit_answer.argtypes = [ctypes.c_int64]
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
     library.dryfit_pass_over_random_words.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -98,6 +100,36 @@ def workspaces_in_doubt() -> Workspaces:
     found = (ctypes.c_size_t * len(fields(Workspaces)))()
     _library().dryfit_workspaces_in_doubt(found)
     return Workspaces(**{field.name: int(value) for field, value in zip(fields(Workspaces), found, strict=True)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guessed:
+    """Memory that one kind of library asks for and nobody can tell without a card: how often it asked.
+
+    The peak of tensors may be up to `less_bytes` lower or `more_bytes` higher by it.
+    """
+
+    kind: str
+    calls: int
+    less_bytes: int
+    more_bytes: int
+
+
+def guessed() -> list[Guessed]:
+    """The kinds that this process has asked for.
+
+    >>> guessed()  # doctest: +SKIP
+    [Guessed(kind='recurrent networks', calls=6, less_bytes=1052672, more_bytes=3407872)]
+    """
+    found: list[Guessed] = []
+    numbers = (ctypes.c_size_t * 3)()
+    i = 0
+    while name := _library().dryfit_guessed(i, numbers):
+        calls, less_bytes, more_bytes = map(int, numbers)
+        if calls:
+            found.append(Guessed(kind=name.decode(), calls=calls, less_bytes=less_bytes, more_bytes=more_bytes))
+        i += 1
+    return found
 
 
 def answer(value: int) -> None:

@@ -80,6 +80,7 @@ class Watch:
             **seen,
             "unfaithful_calls": calls.unfaithful_calls(),
             "workspaces": asdict(calls.workspaces_in_doubt()),
+            "guessed": [asdict(guessed) for guessed in calls.guessed()],
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
             "assumptions": self._values.fates if self._values else {},
