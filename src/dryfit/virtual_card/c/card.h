@@ -138,6 +138,9 @@ bool is_a_device(int device);
 size_t pages(size_t size);                         // rounded up to whole ones, at least one
 bool take_memory(int device, size_t bytes);        // counts bytes as used, unless the card is full; with the lock held
 void give_memory_back(int device, size_t bytes);   // with the lock held
+bool take_outside(int device, size_t bytes);       // of what is free, by a library for itself; false: the card is full
+void give_outside_back(int device, size_t bytes);
+size_t taken_outside(int device);
 
 // ---- copy.c, runtime.c, stream.c, kernel.c: shared with the driver's interface --------------------------------------
 int copy_bytes(void *to, const void *from, size_t n);
