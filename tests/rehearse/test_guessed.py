@@ -160,7 +160,7 @@ END = {
 def test_what_is_said_of_a_range() -> None:
     assert guessed.notes(END) == [
         "NVIDIA's libraries tell the size of the reserve and workspace of cuDNN's recurrent networks on a card only. "
-        "Counted: what cuDNN 7 took. The peak of tensors may be up to 16.00 MiB lower or 469.00 MiB higher."
+        "Counted: what a cuDNN of 2017 took. The peak of tensors may be up to 16.00 MiB lower or 469.00 MiB higher."
     ]  # the other is too small for a sentence
 
 
@@ -170,7 +170,7 @@ def test_each_kind_is_a_part_and_an_unknown() -> None:
         ("workspaces of channels-last batch normalisation", -55296, 165888),
     ]
     assert unknowns.of(END)[0] == Unknown(
-        kind="memory", what=WHAT, answer="what cuDNN 7 took", decides_size=True, count=6
+        kind="memory", what=WHAT, answer="what a cuDNN of 2017 took", decides_size=True, count=6
     )
 
 

@@ -67,7 +67,7 @@ def networks(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def test_the_sizes_that_a_card_has_shown(ask: Ask) -> None:
-    """A P100 with cuDNN 7: github.com/pytorch/pytorch/issues/2895. How many sequences there were is not said: 100."""
+    """A P100 in 2017: github.com/pytorch/pytorch/issues/2895. How many sequences there were is not said: 100."""
     network = {"input": 123, "hidden": 320, "layers": 4, "lengths": [250] * 100}
     lstm, gru = (ask(cell=cell, **network) for cell in ("lstm", "gru"))
     assert (lstm["reserve"], gru["reserve"]) == (736_000_000, 864_000_000)

@@ -25,7 +25,7 @@ KINDS = {
     "recurrent networks": Kind(
         part="workspaces of recurrent networks",
         what="reserve and workspace of cuDNN's recurrent networks",
-        answer="what cuDNN 7 took",
+        answer="what a cuDNN of 2017 took",
     ),
     "batch normalisation": Kind(
         part="workspaces of channels-last batch normalisation",

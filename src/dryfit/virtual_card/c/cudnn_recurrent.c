@@ -92,11 +92,11 @@ EXPORT int cudnnGetRNNWeightParams(void *handle, const Rnn *r, int layer, size_t
 
 // ---- what they work in ----------------------------------------------------------------------------------------------
 // For the backward pass training keeps, of each layer and step, vectors as long as the hidden state, and what one layer
-// hands to the next. Sizes seen on a card (P100, cuDNN 7, github.com/pytorch/pytorch/issues/2895, four layers of 320
+// hands to the next. Sizes seen on a card (P100, 2017, github.com/pytorch/pytorch/issues/2895, four layers of 320
 // with 25,000 vectors in a batch): 736,000,000 bytes for LSTM and 864,000,000 for GRU, which is 5 and 6 vectors for each
-// layer and step and one for each layer's output but the last. They are expected; plain cells keep 1 by what the same
-// page has of them. The least is what the gradients are computed from: the gates, the cell state (LSTM), and of GRU the
-// recurrent part of the candidate, for sequences without padding. A plain cell's gradient follows from its output.
+// layer and step and one for each layer's output but the last. They are expected. Of plain cells the page has no such
+// size: 1, the gate, is assumed. The least is what the gradients are computed from: the gates, the cell state (LSTM), and
+// of GRU the recurrent part of the candidate, for sequences without padding. A plain cell's follow from its output.
 // The most is for other versions, which may keep two vectors more, every output, and cell states of half types as float.
 static size_t kept_at_least(const Rnn *r) { return r->cell == LSTM ? 5 : r->cell == GRU ? 4 : 0; }
 static size_t kept(const Rnn *r) { return r->cell == LSTM ? 5 : r->cell == GRU ? 6 : 1; }
