@@ -66,17 +66,17 @@ OPTIONS = {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
         "--allow-network", "--skip-weights", "--exact-weights", "--assume",
         "--no-values", "--with", "--quiet", "--json",
-        "--output", "--report", "--record", "--watch",
+        "--output", "--report", "--record", "--watch", "--longest",
     },
     "fit": {
         "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
         "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights", "--assume",
-        "--json", "--output",
+        "--json", "--output", "--longest",
     },
     "plan": {
         "--help", "--gpu", "--reserve", "--keep", "--batch", "--only", "--also", "--without", "--most", "--steps",
         "--seconds", "--host-memory", "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights",
-        "--assume", "--json", "--output",
+        "--assume", "--json", "--output", "--longest",
     },
     "estimate": {
         "--help", "--dtype", "--amp", "--master-weights", "--lora-rank", "--lora-targets", "--optimizer", "--foreach",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dryfit.recording.model import EVALUATION
 from dryfit.rehearse.inside.longest.sizes import in_words
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
     from dryfit.rehearse.processes import Process
-    from dryfit.rehearse.result import StepPeak
 
 SAMPLES, BATCHES = "samples", "batches"
+_PhasesOfStep = tuple[int, dict[str, list[int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +23,10 @@ class LoaderBatches:
 
     `lengths` are `min`, `p50`, `p99` and `max` of the dimension `measured`, over `looked_at` samples or batches (`of`);
     {} where all are alike. `there_are` is how many samples there are, None if that is not known. `given` are the shapes
-    of the batch at the `percentile` of the batches' sizes, 100 for the longest, which was given so many `times`. The
-    peaks are what tensors held in `steps`, where a model was called with it, and in the others; None where it is not
-    known which they are.
+    of the batch at the `percentile` of the batches' sizes, 100 for the longest, which was given so many `times`.
+    `evaluates` is whether the program only evaluates with it. The peaks are what tensors held while it trained (or
+    evaluated) in `steps`, where a model was called with that batch, and in the others; None where there are none, or it
+    is not known which they are.
     """
 
     dataset: str
@@ -37,6 +39,7 @@ class LoaderBatches:
     lengths: dict[str, int]
     given: dict[str, list[int]]
     times: int
+    evaluates: bool
     steps: list[int]
     longest_peak_bytes: int | None
     ordinary_peak_bytes: int | None
@@ -45,7 +48,9 @@ class LoaderBatches:
 
 def batches_of(process: Process | None) -> list[LoaderBatches]:
     """Of each loader that a process took batches from while the longest was asked for."""
-    return [_batches_of(found, process.step_peaks) for found in _seen(process).get("batches", ())] if process else []
+    return (
+        [_batches_of(found, process.phases_of_steps) for found in _seen(process).get("batches", ())] if process else []
+    )
 
 
 def notes(process: Process | None) -> list[str]:
@@ -71,35 +76,39 @@ def _seen(process: Process | None) -> Mapping[str, Any]:
     return seen
 
 
-def _batches_of(found: Mapping[str, Any], peaks: Sequence[StepPeak]) -> LoaderBatches:
+def _batches_of(found: Mapping[str, Any], phases_of_steps: Sequence[_PhasesOfStep]) -> LoaderBatches:
     steps = set(found["steps"])
+    in_its_phases = [(step, _peak_bytes(phases, found["evaluates"])) for step, phases in phases_of_steps if step]
+    longest = [peak for step, peak in in_its_phases if step in steps]
+    ordinary = [peak for step, peak in in_its_phases if step not in steps and peak]
     own = {each: found[each] for each in LoaderBatches.__slots__ if each in found}
     return LoaderBatches(
         **own | {"lengths": dict(zip(("min", "p50", "p99", "max"), found["lengths"], strict=False))},
-        longest_peak_bytes=_highest(peak for peak in peaks if peak.step in steps),
-        ordinary_peak_bytes=_highest(peak for peak in peaks if peak.step and peak.step not in steps) if steps else None,
+        longest_peak_bytes=max(longest, default=None),
+        ordinary_peak_bytes=max(ordinary, default=None) if steps else None,
     )
 
 
-def _highest(peaks: Iterable[StepPeak]) -> int | None:
-    return max((peak.peak_allocated_bytes for peak in peaks), default=None)
+def _peak_bytes(phases: Mapping[str, Sequence[int]], evaluates: bool) -> int:
+    """The most that tensors held in a step while it evaluated, or while it did not."""
+    return max((sizes[0] for phase, sizes in phases.items() if (phase == EVALUATION) == evaluates), default=0)
 
 
 def _of_loader(batches: LoaderBatches, found: Mapping[str, Any]) -> Iterator[str]:
-    failure = " ".join(found["failure"].split())
+    failure = " ".join(found["failure"].split()).rstrip(".")
     if batches.unreadable:
         some = _counted(batches.unreadable, "sample")
         yield f"{some} of {batches.dataset} could not be read, the first for {failure}; --longest leaves such out."
-    elif failure:
-        yield f"The longest batch of {batches.dataset} could not be made, for {failure}; --longest gave no more of it."
+    if not_made := " ".join(found["not_made"].split()).rstrip("."):
+        yield f"The longest batch of {batches.dataset} could not be made: {not_made}. Its own came in its place."
     if batches.times:
         yield _what_it_took(batches)
-    elif not batches.lengths and batches.looked_at:
+    elif not batches.lengths and batches.looked_at and not not_made:
         yield (
             f"{_looked_at(batches).capitalize()} of {batches.dataset} are alike in size, and so are its batches: "
             "--longest had nothing to do."
         )
-    elif batches.lengths and not failure:
+    elif batches.lengths and not not_made:
         yield f"The program took too few batches of {batches.dataset} for the longest to come: --steps looks further."
     if found["changes"]:
         yield (
@@ -112,11 +121,13 @@ def _what_it_took(batches: LoaderBatches) -> str:
     lengths = batches.lengths
     spread = f"{lengths['min']} to {lengths['max']} (p50 {lengths['p50']}, p99 {lengths['p99']})"
     which = "the longest" if batches.percentile == 100 else f"that at p{batches.percentile:g}"
-    name = f"{batches.measured} of " if batches.measured else ""
-    text = f"Batches of {batches.dataset}: {name}{spread} in {_looked_at(batches)}; {which}, {in_words(batches.given)}, was "
+    name = "length " if batches.measured.startswith("[") or not batches.measured else f"{batches.measured} of "
+    text = f"Batches of {batches.dataset}: {name}{spread} in {_looked_at(batches)}; "
+    text += f"{which}, {in_words(batches.given)}, was "
     if batches.longest_peak_bytes is None:
         return f"{text}given {_counted(batches.times, 'time')}."
-    text += f"rehearsed in {_steps(batches.steps)}: {format_bytes(batches.longest_peak_bytes)} of tensors"
+    text += f"{'evaluated with' if batches.evaluates else 'rehearsed'} in {_steps(batches.steps)}: "
+    text += f"{format_bytes(batches.longest_peak_bytes)} of tensors"
     if batches.ordinary_peak_bytes is not None:
         text += f", {format_bytes(batches.ordinary_peak_bytes)} in other steps"
     return f"{text}."

@@ -78,7 +78,7 @@ def watch(progress: Progress, recorder: Recorder, measuring: Measuring, observin
             begins()
             recorder.model_is_called(module, args, kwargs)
             observing.model_called(module, args, kwargs)
-            longest.model_called(progress.step, args, kwargs)
+            longest.model_called(progress.step, progress.phase, args, kwargs)
             output = (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
             measuring.model_gave(module, output)
             observing.model_returned(module, output)

@@ -8,34 +8,39 @@ from collections.abc import Callable
 from typing import Any
 
 from dryfit.rehearse.inside.longest.looking import MOST_SECONDS, random_state_kept
-from dryfit.rehearse.inside.longest.sizes import Shapes, elements_of, shapes_of
+from dryfit.rehearse.inside.longest.sizes import Shapes, elements_of, is_on_card, shapes_of
 
 # Of host memory, in elements of eight bytes at most: a gibibyte.
 _MOST_ELEMENTS = 1 << 27
 
 
 class Ahead:
-    """The next batches of one iterator; `shapes` are of all that were drawn at once."""
+    """The next batches of one iterator; `shapes` are of those drawn at once."""
 
     def __init__(self) -> None:
         self._batches: deque[Any] = deque()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self.shapes: list[Shapes] = []
+        self.is_on_card = False
 
     def draw(self, next_batch: Callable[[], Any], most: int) -> list[Any]:
         """Draw that many, fewer where the iterator ends, fails, takes long or gives much; all that were drawn.
 
-        An error that the iterator raises is kept for its turn.
+        Of batches that are on the card only one is drawn, for they would take its memory. An error that the iterator
+        raises is kept for its turn.
         """
         began, elements = time.monotonic(), 0
         with random_state_kept():
             while len(self._batches) < most and time.monotonic() - began < MOST_SECONDS and elements < _MOST_ELEMENTS:
                 try:
                     batch = next_batch()
-                except BaseException as error:
+                except Exception as error:
                     self._error = error
                     break
                 self._batches.append(batch)
+                self.is_on_card = is_on_card(batch)
+                if self.is_on_card:
+                    break
                 self.shapes.append(shapes_of(batch))
                 elements += elements_of(self.shapes[-1])
         return list(self._batches)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dryfit.rehearse.inside.longest.sizes import Shapes, elements_of
+
+
+def differ(loader: Any, batches: Iterable[Shapes]) -> bool:
+    """Whether batches of a loader differ in shape."""
+    seen = Differing(loader)
+    for shapes in batches:
+        seen.note(shapes)
+    return bool(seen.to_dict())
 
 
 class Differing:

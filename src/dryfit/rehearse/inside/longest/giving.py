@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ class Longest:
     """What a process's loaders give. `failure` is the traceback of an error of ours, and then they give their own."""
 
     def __init__(self) -> None:
-        self._iterated: Identities[tuple[Any, Ahead]] = Identities()
+        self._iterated: Identities[tuple[Callable[[], Any], Ahead]] = Identities()
         self.begin_anew("", None)
 
     def begin_anew(self, longest: str, steps: int | None) -> None:
@@ -47,26 +48,31 @@ class Longest:
         @functools.wraps(real_iter)
         def __iter__(loader: Any) -> Any:
             iterator = real_iter(loader)
-            self._iterated.put(iterator, (loader, Ahead()))
+            # A loader that keeps its workers keeps its iterator, which without us would go with it.
+            of = weakref.ref(loader) if loader.persistent_workers else lambda: loader
+            self._iterated.put(iterator, (of, Ahead()))
             return iterator
 
         def giving(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
             @functools.wraps(real)
             def __next__(iterator: Any) -> Any:
                 found = self._iterated.get(iterator)
-                if found is None or self.failure:
-                    return real(iterator) if found is None else found[1].next(lambda: real(iterator))
-                return self._next(*found, lambda: real(iterator))
+                if found is None:
+                    return real(iterator)
+                loader, ahead = found[0](), found[1]
+                if self.failure or loader is None:
+                    return ahead.next(lambda: real(iterator))
+                return self._next(loader, ahead, lambda: real(iterator))
 
             return __next__
 
         dataloader.DataLoader.__iter__ = __iter__
         torch_private.wrap_next_batch(dataloader, giving)
 
-    def model_called(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A model is called in a step; whether with a longest batch is seen from the shapes."""
+    def model_called(self, step: int, phase: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is called in a step and phase; whether with a longest batch is seen from the shapes."""
         if self.period > 1 and not self.failure:
-            self._guarded(lambda: self._note_step(step, args, kwargs))
+            self._guarded(lambda: self._note_step(step, phase, args, kwargs))
 
     def facts(self) -> dict[str, Any]:
         """For the `end` event: `batches`, of each loader that was given the longest, and `differing`, of the others."""
@@ -95,11 +101,11 @@ class Longest:
         with torch_private.without_torch_function():
             self._differing.setdefault(_key(loader), Differing(loader)).note(shapes_of(batch))
 
-    def _note_step(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note_step(self, step: int, phase: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with torch_private.without_torch_function():
             tensors = tensors_in((args, kwargs))
         for each in self._loaders.values():
-            each.model_called(step, tensors)
+            each.model_called(step, phase, tensors)
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:

@@ -19,7 +19,7 @@ from typing import Any
 from dryfit.rehearse.inside.longest.sizes import Shapes, shapes_of
 
 MOST_SECONDS = 10.0
-_MOST_SAMPLES = 1_000_000
+_MOST_SAMPLES = 300_000
 _MOST_INDEX_LISTS = 100_000
 # Samples drawn at random that are all alike: the others are too.
 _ENOUGH_ALIKE = 1000
@@ -65,9 +65,11 @@ def random_state_kept() -> Iterator[None]:
 
 
 def choice_of(loader: Any) -> Choice | None:
-    """What a loader over a map-style data set can give; None where its sampler cannot be run beside the program's."""
-    from torch.utils.data import BatchSampler
+    """What a loader can give; None where it has no indices, or its sampler cannot be run beside the program's."""
+    from torch.utils.data import BatchSampler, IterableDataset
 
+    if isinstance(loader.dataset, IterableDataset):
+        return None
     sampler = loader.batch_sampler
     if sampler is None:  # the data set gives whole batches
         free = _free_indices(loader.sampler, loader.dataset)

@@ -42,7 +42,14 @@ def tensors_in(value: Any) -> frozenset[tuple[int, ...]]:
     >>> tensors_in(([torch.zeros(8, 512), torch.zeros(8)], {"scale": 2}))
     frozenset({(8,), (8, 512)})
     """
-    return frozenset(tuple(sorted(shape)) for shape in itertools.islice(_tensors(value, _DEEPEST), _MOST_LEAVES))
+    found = itertools.islice(_tensors(value, _DEEPEST), _MOST_LEAVES)
+    return frozenset(tuple(sorted(shape)) for shape in (_shape(each) for each in found) if shape is not None)
+
+
+def is_on_card(value: Any) -> bool:
+    """Whether a batch has tensors on the card."""
+    found = itertools.islice(_tensors(value, _DEEPEST), _MOST_LEAVES)
+    return any(getattr(each, "is_cuda", False) for each in found)
 
 
 def elements_of(shapes: Shapes) -> int:
@@ -101,7 +108,7 @@ def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, tuple[int,
             yield from _leaves(item, _below(name, key.strip("_")), depth - 1)
 
 
-def _tensors(value: Any, depth: int) -> Iterator[tuple[int, ...]]:
+def _tensors(value: Any, depth: int) -> Iterator[Any]:
     if value is None or isinstance(value, (*_NUMBERS, str, bytes)) or depth == 0:
         return
     if isinstance(value, Mapping):
@@ -110,9 +117,7 @@ def _tensors(value: Any, depth: int) -> Iterator[tuple[int, ...]]:
         for item in value[:_MOST_LEAVES]:
             yield from _tensors(item, depth - 1)
     elif hasattr(value, "shape"):
-        shape = _shape(value)
-        if shape is not None:
-            yield shape
+        yield value
     elif hasattr(value, "__dict__"):
         yield from _tensors(list(vars(value).values()), depth - 1)
 
