@@ -358,3 +358,25 @@ def test_a_recording_that_comes_to_other_bytes_says_nothing_of_other_orders(proc
         "Played again as it was, the recording comes to 4,194,304 bytes allocated and 20,971,520 reserved, against "
         "3,221,225,472 and 5,368,709,120."
     )
+
+
+@pytest.mark.skipif(not ties.go_by_address(installed_torch().version), reason="this torch goes by the age of segments")
+@pytest.mark.parametrize(
+    ("program", "memory", "alone", "sentence"),
+    [
+        (["distilgpt2", "15"], "4040MiB", {"linux": "fits", "up": "does not fit"}, "upwards it runs out of memory"),
+        (["gpt2", "35"], "11240MiB", {"linux": "does not fit", "up": "fits"}, "upwards it does not"),
+    ],
+)
+def test_on_a_card_where_the_order_decides_there_is_no_verdict(
+    program: list[str], memory: str, alone: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [str(PROGRAMS / "of_language.py"), *program, "--steps", "3"]
+    card = f"sm=86,sms=28,memory={memory}"
+    found = rehearse(words, gpu=card, quiet=True)
+    assert (found.verdict, found.exit_code) == ("unknown", 3)
+    assert verdict_line(found).startswith("TOO CLOSE TO CALL")
+    assert verdict_line(found).endswith(f"; with segments placed {sentence}")
+    monkeypatch.setattr(address_orders, "play", lambda *_: Played())
+    for order, verdict in alone.items():
+        assert rehearse(words, gpu=card, quiet=True, address_order=order).verdict == verdict
