@@ -1,4 +1,4 @@
-"""What the virtual card answers of cuDNN's CTC loss where labels are on the card: with most labels 0, 10, 20, as JSON."""
+"""What the virtual card answers of cuDNN's CTC loss where labels are on the card: with most labels 0, 10 and 20."""
 
 from __future__ import annotations
 
