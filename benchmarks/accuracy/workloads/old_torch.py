@@ -3,7 +3,10 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+_attention = F.scaled_dot_product_attention
 
 
 class _KeepsInput(torch.autograd.Function):
@@ -24,6 +27,11 @@ class _KeepsInput(torch.autograd.Function):
 def softmax_that_keeps_its_input(x: Tensor, dim: int = -1) -> Tensor:
     """Before PyTorch 1.11, softmax kept its input for backward beside its output, for the type alone."""
     return _KeepsInput.apply(x, dim, False)
+
+
+def attention_that_copies(*tensors: Tensor, **options: Any) -> Tensor:
+    """Before PyTorch 2.1 flash attention kept its output in an order that had to be copied to another."""
+    return _attention(*tensors, **options).clone(memory_format=torch.contiguous_format)
 
 
 def log_softmax_that_keeps_its_input(x: Tensor, dim: int = -1) -> Tensor:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import torch
 import torch.nn.functional as F
 import torchvision
+from old_torch import attention_that_copies
 
 
 def main() -> None:
@@ -20,9 +21,12 @@ def main() -> None:
     parser.add_argument("--precision", choices=["fp32", "amp-fp16", "bf16"], default="fp32")
     parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
     parser.add_argument("--accumulate", type=int, default=1, help="batches for one step of the optimizer")
+    parser.add_argument("--attention-copies", action="store_true", help="as it did before PyTorch 2.1")
     parser.add_argument("--batches", type=int, default=10)
     arguments = parser.parse_args()
 
+    if arguments.attention_copies:
+        F.scaled_dot_product_attention = attention_that_copies
     model = torchvision.models.vit_l_16()
     model.heads.head = torch.nn.Linear(1024, 10)
     if arguments.precision == "bf16":
