@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from dryfit.rehearse.processes import Process
 
 SAMPLES, BATCHES = "samples", "batches"
+_OF_RESERVED = (
+    "What tensors hold does not depend on when the longest comes; what PyTorch reserves does, and may be more where "
+    "lengths rise slowly: see docs/longest.md."
+)
 _PhasesOfStep = tuple[int, dict[str, list[int]]]
 
 
@@ -67,8 +71,11 @@ def notes(process: Process | None) -> list[str]:
         ]
     if not seen.get("batches"):
         return ["The program took no batch from a DataLoader of PyTorch's, so --longest had nothing to do."]
-    told = zip(batches_of(process), seen["batches"], strict=True)
-    return [sentence for batches, found in told for sentence in _of_loader(batches, found)]
+    told = list(zip(batches_of(process), seen["batches"], strict=True))
+    sentences = [sentence for batches, found in told for sentence in _of_loader(batches, found)]
+    if any(batches.times for batches, _ in told):
+        sentences.append(_OF_RESERVED)
+    return sentences
 
 
 def _seen(process: Process | None) -> Mapping[str, Any]:
