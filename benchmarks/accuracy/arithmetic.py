@@ -27,8 +27,10 @@ class Compared:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the range holds what was measured."""
-        return self.prediction.low_bytes <= self.row.measured_bytes <= self.prediction.high_bytes
+        """Whether the range holds what was measured, or what another measurement of the same may have found."""
+        within_bytes = self.row.within_bytes
+        low_bytes, high_bytes = self.prediction.low_bytes - within_bytes, self.prediction.high_bytes + within_bytes
+        return low_bytes <= self.row.measured_bytes <= high_bytes
 
     @property
     def has_bytes(self) -> bool:

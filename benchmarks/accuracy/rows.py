@@ -16,7 +16,7 @@ FITS, DOES_NOT_FIT = "fits", "does_not_fit"
 OF_BYTES, BRACKETS = (ALLOCATED, RESERVED, TOTAL, GROWTH), (FITS, DOES_NOT_FIT)
 
 _COLUMNS = ("id", "family", "program", "arguments", "card", "torch", "metric", "measured_bytes", "source", "note")
-_OPTIONAL = ("before", "skip")
+_OPTIONAL = ("before", "within_bytes", "skip")
 _PEER = "peer:"
 
 
@@ -26,9 +26,11 @@ class Row:
 
     `program` is a file of `workloads/`, `arguments` its words as a shell would read them, `card` what `--gpu` takes.
     `torch` is the version that the card ran, "" if nobody said. `metric` is what was measured: the peak of `allocated`
-    or `reserved`, the `total` that nvidia-smi shows, or `reserved_growth`: what was reserved more than at the end of
-    the same program with the arguments `before`. The metrics `fits` and `does_not_fit` have no bytes. `skip` says why
-    a row is listed and not counted, "" if it is counted; `peers` are the figures that other programs gave, in bytes.
+    or `reserved`, the `total` that nvidia-smi shows, or `reserved_growth`: what was reserved more than at a first
+    reading, which was taken when the program had come to where it ends with the arguments `before`, or sooner. The
+    metrics `fits` and `does_not_fit` have no bytes. `within_bytes` is how far apart repeats of the measurement were.
+    `skip` says why a row is listed and not counted, "" if it is counted; `peers` are the figures that other programs
+    gave, in bytes.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Row:
     source: str
     note: str = ""
     before: str = ""
+    within_bytes: int = 0
     skip: str = ""
     peers: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -88,12 +91,13 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
         ValueError: an unknown metric, bytes that are no number or do not suit the metric, no such program.
     """
     texts = {name: (values.get(name) or "").strip() for name in (*_COLUMNS, *_OPTIONAL)}
-    metric, number = texts.pop("metric"), texts.pop("measured_bytes")
+    metric, number, within = (texts.pop(name) for name in ("metric", "measured_bytes", "within_bytes"))
     if metric not in (*OF_BYTES, *BRACKETS):
         known = ", ".join((*OF_BYTES, *BRACKETS))
         raise ValueError(f"{where}: {metric!r} is no metric; there are {known}.")
-    if not number.isdecimal():
-        raise ValueError(f"{where}: measured_bytes is {number!r}, and should be a whole number of bytes.")
+    for name, text in (("measured_bytes", number), ("within_bytes", within or "0")):
+        if not text.isdecimal():
+            raise ValueError(f"{where}: {name} is {text!r}, and should be a whole number of bytes.")
     if (metric in BRACKETS) != (int(number) == 0):
         raise ValueError(f"{where}: measured_bytes is {number}; it is 0 for {' and '.join(BRACKETS)}, and only there.")
     if metric == GROWTH and not texts["before"]:
@@ -105,7 +109,7 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
         for name, text in values.items()
         if isinstance(name, str) and name.startswith(_PEER) and text
     }
-    return Row(**texts, metric=metric, measured_bytes=int(number), peers=peers)
+    return Row(**texts, metric=metric, measured_bytes=int(number), within_bytes=int(within or "0"), peers=peers)
 
 
 def _check_columns(path: Path, names: Iterable[str]) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from dryfit.cards import find_card
-from dryfit.rehearse import settle
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import Result
 from dryfit.rehearse.total import OUTSIDE, TAKEN
@@ -21,6 +19,7 @@ from . import predictions
 from .predictions import Prediction, Predictions
 from .rows import ALLOCATED, GROWTH, TOTAL, WORKLOADS, Row
 
+_NOT_PYTORCHS = (TAKEN, OUTSIDE)  # the first is what it has taken for certain
 _KEEP_EACH = 5  # predictions are written after so many
 
 Answer = tuple[Result, Result | None]
@@ -43,9 +42,9 @@ def predict(rows: Iterable[Row], *, rewrite: bool = False, jobs: int = 1) -> lis
     known = predictions.load(installed())
     wanted = [row for row in rows if rewrite or predictions.current(row, known) is None]
     by_program = itertools.groupby(sorted(wanted, key=lambda row: row.program), key=lambda row: row.program)
-    kept = _Kept(known)
+    kept = _Kept()
     for program, its_rows in by_program:
-        with warm_rehearsals([str(WORKLOADS / program)], steps="all", quiet=True, figures_only=True) as rehearse_one:
+        with warm_rehearsals([str(WORKLOADS / program)], steps="all", quiet=True, observe=False) as rehearse_one:
             _predict_all(list(its_rows), rehearse_one, kept, jobs)
         if rehearse_one.why_cold:
             print(f"{program} was rehearsed cold: {rehearse_one.why_cold}", file=sys.stderr)
@@ -68,7 +67,7 @@ def prediction_of(row: Row, result: Result, before: Result | None) -> Prediction
         said=row.said,
         low_bytes=low_bytes - less_bytes,
         expected_bytes=expected_bytes - less_bytes,
-        high_bytes=high_bytes - less_bytes,
+        high_bytes=high_bytes,  # where the first reading was taken before all else
         verdict=result.verdict,
         unknowns=sum(unknown.decides_size for unknown in result.unknowns),
         seconds=result.wall_seconds,
@@ -78,8 +77,8 @@ def prediction_of(row: Row, result: Result, before: Result | None) -> Prediction
 def _range_of(metric: str, result: Result) -> tuple[int, int, int]:
     """The lowest, expected and highest bytes.
 
-    Of what is reserved, all doubt counts that the parts of the total have, but for that of what is outside the
-    allocator. Tensors take more or less by workspaces alone.
+    Of what is reserved, all doubt of the total counts that is about what PyTorch takes. Tensors take more or less by
+    workspaces alone.
     """
     if metric == TOTAL:
         low_bytes, expected_bytes, high_bytes = (
@@ -90,7 +89,7 @@ def _range_of(metric: str, result: Result) -> tuple[int, int, int]:
         bytes_ = result.peak_allocated_bytes
         return bytes_ - result.workspaces.get("less_bytes", 0), bytes_, bytes_ + result.workspaces.get("more_bytes", 0)
     bytes_ = result.peak_reserved_bytes
-    doubts = [part for part in result.total_parts if part.what not in (TAKEN, OUTSIDE)]
+    doubts = [part for part in result.total_parts if part.what not in _NOT_PYTORCHS]
     low_bytes = bytes_ + sum(part.low_bytes for part in doubts)
     high_bytes = bytes_ + sum(part.high_bytes for part in doubts)
     return low_bytes, bytes_ + sum(part.expected_bytes for part in doubts), high_bytes
@@ -98,9 +97,9 @@ def _range_of(metric: str, result: Result) -> tuple[int, int, int]:
 
 @dataclass(slots=True)
 class _Kept:
-    """The predictions of this run, beside those that were there."""
+    """The predictions of this run."""
 
-    predictions: Predictions
+    predictions: Predictions = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -117,31 +116,24 @@ class _Kept:
                 self.write()
 
     def write(self) -> None:
+        """Put them beside those that are there by now, for another run may have written some meanwhile."""
         if self.predictions:
-            predictions.keep(self.predictions, installed())
+            predictions.keep({**predictions.load(installed()), **self.predictions}, installed())
 
 
 def _predict_all(rows: Sequence[Row], rehearse_one: WarmRehearsals, kept: _Kept, jobs: int) -> None:
     def answer(alike: Sequence[Row]) -> None:
-        result = _settled(rehearse_one, alike[0])
+        result = rehearse_one(alike[0].words, gpu=alike[0].card)
         befores: dict[str, Result] = {}
         for row in alike:
             if row.metric == GROWTH and row.before not in befores:
-                befores[row.before] = rehearse_one(row.words_before, gpu=row.card)
+                befores[row.before] = rehearse_one(row.words_before, gpu=row.card, figures_only=True)
             kept.add(row, (result, befores[row.before] if row.metric == GROWTH else None))
 
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.arguments, row.card), []).append(row)
     _all(answer, list(groups.values()), jobs)
-
-
-def _settled(rehearse_one: WarmRehearsals, row: Row) -> Result:
-    """A close call is settled as `dryfit run` does, which runs the program once more."""
-    result = rehearse_one(row.words, gpu=row.card)
-    if settle.needs(result, find_card(row.card)) is not None:
-        return rehearse_one(row.words, gpu=row.card, figures_only=False)
-    return result
 
 
 def _all(do: Callable[[Sequence[Row]], None], groups: Sequence[Sequence[Row]], jobs: int) -> None:

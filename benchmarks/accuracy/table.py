@@ -50,12 +50,16 @@ def families(rows: Sequence[Row], by_version: ByVersion) -> str:
 
 
 def brackets(rows: Sequence[Row], by_version: ByVersion) -> str:
-    """Whether it fits, right and wrong, by family; a row that was measured is one that fitted."""
+    """Whether it fits, right and wrong, by family; a row that was measured is one that fitted.
+
+    Rows that have several figures of one run count once.
+    """
     lines = [
         "| family | fitted on the card | said to | ran out of memory | said to | wrong | undecided |\n",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     ]
-    for family, its_rows in _by_family(rows):
+    runs = {(row.program, row.arguments, row.card, row.source): row for row in reversed(rows)}
+    for family, its_rows in _by_family(list(reversed(runs.values()))):
         found = compared(its_rows, by_version)
         if not found:
             continue

@@ -1,9 +1,9 @@
 """The language models that the xMem paper trained on a card: `xmem_language.py gpt2 AdamW 27`.
 
-Four steps of fp32 training on texts of `--tokens` tokens, with models of transformers made from configurations, which are
-written out here. Weights are random. The published runs cut texts to 128 tokens and padded a batch to its longest, so a
-small batch may have had fewer; here every batch has all. `--lean` makes the model on the card alone: those of some
-billion parameters need much host memory otherwise.
+Four steps of fp32 training on texts of `--tokens` tokens, with models of transformers made from configurations, which
+are written out here. Weights are random. The published runs cut texts to 128 tokens and padded a batch to its
+longest, so a small batch may have had fewer; here every batch has all. `--lean` makes the model on the card alone:
+those of some billion parameters need much host memory otherwise.
 """
 
 import argparse
@@ -174,10 +174,12 @@ def main() -> None:
         optimizer = getattr(torch.optim, asked.optimizer)(model.parameters(), lr=0.001)
     model.train().to(device)
     for _ in range(asked.steps):
-        optimizer.zero_grad()
+        # As from a loader: the name holds the batch on the host first, which lets go of the last one on the card.
         tokens = torch.ones(asked.batch, asked.tokens, dtype=torch.long)
         batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens.clone()}
-        outputs = model(**{name: each.to(device) for name, each in batch.items()})
+        optimizer.zero_grad()
+        batch = {name: each.to(device) for name, each in batch.items()}
+        outputs = model(**batch)
         outputs.loss.backward()
         optimizer.step()
 

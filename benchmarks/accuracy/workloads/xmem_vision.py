@@ -1,8 +1,8 @@
 """The convolutional networks that the xMem paper trained on a card: `xmem_vision.py ResNet101 SGD 351`.
 
 Four steps of classification in fp32 on images of 86x86, with models of torchvision. Weights are random and images are
-empty; sizes are those of the published runs. `--steps 0` ends once the model is loaded and the optimizer made, as far as
-the published runs had come when the first memory reading was taken.
+empty; sizes are those of the published runs. `--steps 0` ends once the model is loaded and the optimizer made: as far
+as the published runs may have come when they read the card's memory for the first time.
 """
 
 import argparse
@@ -50,14 +50,15 @@ def main() -> None:
     optimizer = getattr(torch.optim, asked.optimizer)(model.parameters(), lr=0.001)
     loss_of = torch.nn.CrossEntropyLoss()
     for _ in range(asked.steps):
+        # As from a loader: the names hold the batch on the host first, which lets go of the last one on the card.
+        images, labels = torch.empty(asked.batch, 3, SIZE, SIZE), torch.zeros(asked.batch, dtype=torch.long)
         optimizer.zero_grad()
-        images = torch.empty(asked.batch, 3, SIZE, SIZE).to(device)
-        labels = torch.zeros(asked.batch, dtype=torch.long).to(device)
+        images, labels = images.to(device), labels.to(device)
         outputs = model(images)
         loss = loss_of(outputs, labels)
         loss.backward()
         optimizer.step()
-        torch.max(outputs, 1)
+        _values, _classes = torch.max(outputs, 1)  # kept until the next step, as in the published loop
 
 
 if __name__ == "__main__":
