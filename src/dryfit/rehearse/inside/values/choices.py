@@ -72,7 +72,7 @@ def _choose(
         if dimension is not None and across:
             across[dimension] = choices
         engine.written_by_policy(indices, torch.arange(choices, device="cpu").reshape(across).expand(indices.shape))
-        engine.record("indices of sort", f"as they were, {choices:,}", decides_size=False)
+        engine.record("indices of sort", f"those of {choices:,} values in their order", decides_size=False)
         return
     setting = engine.setting("routing") if operator.base != "multinomial" else None
     each = indices.shape[dimension] if routes and dimension is not None and indices.dim() else 1

@@ -33,7 +33,7 @@ def item(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwargs: 
     if engine.hints.numbers:
         return engine.hints.numbers.pop(0)
     setting = _setting(engine, tensor.dtype)
-    if engine.known.is_true(tensor) and setting is None:
+    if engine.known.is_true(tensor) and (setting is None or not setting.line):  # it follows from a choice
         return _ending_loops(engine, read, is_chosen=True) if tensor.dtype is torch.bool else read
     answer = read if engine.known.is_assumed(tensor) else stand_in_for(tensor.dtype)
     if setting is not None:
@@ -110,7 +110,7 @@ def _ending_loops(engine: Engine, answer: Any, *, is_chosen: bool) -> Any:
     most = int(setting.value) if setting is not None else _MOST_TURNS
     before, turns = engine.turns.get(program, (answer, 0))
     turns = turns + 1 if before == answer else 1
-    if turns <= most:
+    if turns < most:
         engine.turns[program] = answer, turns
         return answer
     engine.turns.pop(program)

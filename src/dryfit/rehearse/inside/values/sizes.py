@@ -30,7 +30,7 @@ def nonzero(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwarg
     elif engine.hints.kept is not None:
         count = engine.hints.kept
         # By an operator that lists itself, or by `x[mask] = values`, where nothing was assumed.
-        stated = f"{count:,} of {source.numel():,} elements are kept, as many as there are values"
+        stated = f"{count:,} of {source.numel():,} elements, as many as there are values"
         engine.record("nonzero", stated, decides_size=True, size=count)
     else:
         count = _assumed(engine, "nonzero", source.numel(), "elements", "are kept", what="nonzero")

@@ -28,17 +28,17 @@ def by(setting: Assumption | None) -> str:
 def spread(choices: int, of: int) -> str:
     """
     >>> spread(4096, 8)
-    'spread evenly: 4,096 choices, 512 for each of 8'
+    '4,096 choices spread evenly, 512 for each of 8'
     """
     if choices % of == 0:
-        return f"spread evenly: {choices:,} choices, {choices // of:,} for each of {of:,}"
-    return f"spread evenly: {choices:,} choices, {choices // of:,} or {choices // of + 1:,} for each of {of:,}"
+        return f"{choices:,} choices spread evenly, {choices // of:,} for each of {of:,}"
+    return f"{choices:,} choices spread evenly, {choices // of:,} or {choices // of + 1:,} for each of {of:,}"
 
 
 def crowded(choices: int, chosen: int, of: int) -> str:
     """
     >>> crowded(4096, 2, 8)
-    'all the same: 4,096 choices, 2,048 for each of the same 2 of 8'
+    '4,096 choices, 2,048 for each of the same 2 of 8'
     """
     each = f"{choices // chosen:,} for each of the same {chosen:,}" if chosen > 1 else "all for the same one"
-    return f"all the same: {choices:,} choices, {each} of {of:,}"
+    return f"{choices:,} choices, {each} of {of:,}"
