@@ -191,5 +191,6 @@ def describe_unknown(unknown: Unknown) -> str:
     weight = "can change the bytes" if unknown.decides_size else "does not change the bytes by itself"
     if unknown.decides_size and unknown.to_change:
         weight += f"; set it with {unknown.to_change}"
+    is_sentence = unknown.decides_size and unknown.to_change
     source = f": {unknown.source}" if unknown.source else ""
-    return f"{unknown.what}{place}{times}, taken as {unknown.answer}; {weight}{source}"
+    return f"{unknown.what}{place}{times}{': ' if is_sentence else ', taken as '}{unknown.answer}; {weight}{source}"
