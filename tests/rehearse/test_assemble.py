@@ -171,7 +171,7 @@ def test_an_out_of_memory_the_margin_could_have_prevented_asks_for_a_second_run(
     run[-1]["error"] = ERROR
     close = {**OOM, "requested_bytes": GIB + 1000}
     result = result_of([*run[:-1], close, run[-1]], status=1)
-    assert settle.needs(result, CARD) == CARD.outside_bytes - CARD.outside_margin_bytes
+    assert settle.needs(result, CARD) == CARD.outside_low_bytes
     assert settle.by(result, result_of(events(step(1, backward=900)))).verdict == "unknown"
     assert settle.by(result, result).verdict == "does not fit"
 

@@ -77,3 +77,31 @@ def test_a_card_that_is_full_fails_in_nccls_words(card: Card) -> None:
     done = card.run("nccl_buffers.py", "8", "full", **H100)
     assert done.code != 0
     assert "Cuda failure 2 'out of memory': NCCL found no room on the card for its own buffers." in done.stderr
+
+
+# What processes of jobs held outside PyTorch's allocator, less a context (docs/cards.md), in MiB, from the same places:
+# the lowest and the highest that their errors allow.
+MEASURED = [
+    ("eight H100, after a barrier", "NVIDIA H100 80GB HBM3", 90, 8, "reduced", 892, 900),
+    ("eight H200, after a barrier", "NVIDIA H200", 90, 8, "reduced", 857, 977),
+    ("two H100 NVL", "NVIDIA H100 NVL", 90, 2, "reduced", 330, 500),
+    ("two of four A100, an all-reduce", "NVIDIA A100-SXM4-80GB", 80, 2, "reduced", 544, 544),
+    ("four A100, an all-reduce", "NVIDIA A100-SXM4-80GB", 80, 4, "reduced", 688, 688),
+    ("eight H100, an all-to-all more", "NVIDIA H100 80GB HBM3", 90, 8, "exchanged", 3359, 3359),
+    ("eight RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell", 120, 8, "reduced", 451, 502),
+    ("RTX 3090, several", "NVIDIA GeForce RTX 3090", 86, 4, "reduced", 860, 922),
+    ("A10G, several", "NVIDIA A10G", 86, 4, "reduced", 47, 73),
+    ("second T4 of two", "Tesla T4", 75, 2, "reduced", 20, 30),
+]
+
+
+@pytest.mark.parametrize(("name", "sm", "world", "after", "least", "most"), [row[1:] for row in MEASURED],
+                         ids=[row[0] for row in MEASURED])  # fmt: skip
+def test_the_range_holds_what_was_measured(
+    card: Card, name: str, sm: int, world: int, after: str, least: int, most: int
+) -> None:
+    said = on(card, world, name=name, sm=sm)
+    low, expected, high = (size // MIB for size in said[f"range_{after}"])
+    print(f"{name}, {world}: {low} to {high}, expected {expected}, measured {least} to {most}")
+    assert low <= least
+    assert most <= high

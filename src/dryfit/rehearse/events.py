@@ -11,7 +11,7 @@ was known last. Events, in the order they come:
     modules     what it has imported, where that is asked for        names, after_card, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
-                (also findings, and not_observed: why there are no more)
+                (also findings, and not_observed: why there are no more; devices and communicators, see `calls`)
     unrecorded  what came after `end`, the recording, is not whole   trace
 
 Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.

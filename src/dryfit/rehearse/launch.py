@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from dryfit.cards import Card, find_card, unlimited_card
+from dryfit.cards import Card, find_card, unlimited_card, with_eager_loading
+from dryfit.cards.eager import loads_eagerly
 from dryfit.errors import UsageError
 from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
@@ -138,7 +139,8 @@ def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
         name = "sm=80,sms=108"
     if name is None:
         return unlimited_card(), False
-    return find_card(name, memory_bytes=memory_bytes), True
+    card = find_card(name, memory_bytes=memory_bytes)
+    return with_eager_loading(card) if loads_eagerly(os.environ) else card, True
 
 
 def _steps(steps: int | str | None) -> int | None:

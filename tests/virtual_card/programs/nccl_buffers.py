@@ -18,6 +18,11 @@ def free() -> int:
     return torch.cuda.mem_get_info()[0]
 
 
+def nccl() -> list[int]:
+    (use,) = calls.devices_in_use()
+    return [use.nccl_low_bytes, use.nccl_expected_bytes, use.nccl_high_bytes]
+
+
 said = {"before": free(), "used_before": calls.used_bytes()}
 if "full" in sys.argv:  # all but 50 MiB are PyTorch's
     held = torch.empty(free() - (50 << 20), dtype=torch.uint8, device="cuda")
@@ -27,9 +32,10 @@ dist.init_process_group(
 said["made"] = free()
 for _ in range(2):
     dist.all_reduce(payload)
-said["reduced"] = free()
+said["reduced"], said["range_reduced"] = free(), nccl()
 dist.all_to_all_single(torch.empty_like(payload), payload)
 said["exchanged"] = free()
+said["range_exchanged"] = [after - before for after, before in zip(nccl(), said["range_reduced"], strict=True)]
 dist.all_reduce(payload, group=dist.new_group(list(range(world))))
 said["second"] = free()
 said["used"] = calls.used_bytes()
@@ -40,7 +46,6 @@ nvml.nvmlDeviceGetMemoryInfo(handle, info)
 said["nvidia-smi"] = info[2]
 said["communicators"] = [(each.ranks, each.nodes, each.collectives, each.local_peers, each.remote_peers)
                          for each in calls.communicators()]  # fmt: skip
-(use,) = calls.devices_in_use()
-said["range"] = [use.nccl_low_bytes, use.nccl_expected_bytes, use.nccl_high_bytes]
+said["range"] = nccl()
 said["unfaithful"] = calls.unfaithful_calls()
 print(json.dumps(said))
