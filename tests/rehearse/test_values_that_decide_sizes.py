@@ -116,8 +116,11 @@ def test_a_masked_loss_takes_what_the_kept_rows_take(rehearse: Rehearse) -> None
     assert peaks[0.875] - peaks[0.75] == pytest.approx(eighth, rel=0.01)
     assert sizes_of(runs[0.75])["nonzero"][0] == "3,072 of 4,096 elements are kept (--assume nonzero=0.75)"
     assert "all 4,096 elements are kept, the most there can be" in sizes_of(runs[1])["nonzero"]
-    listed = "nonzero at train.py:10 (3 times): all 4,096 elements are kept, the most there can be; can change the bytes"
-    assert f"{listed}; set it with --assume train.py:10=0.5: kept = model(x)[mask]" in runs[1].stdout
+    listed = (
+        "nonzero at train.py:10 (3 times): all 4,096 elements are kept, the most there can be; can change the bytes; "
+        "set it with --assume train.py:10=0.5: kept = model(x)[mask]"
+    )
+    assert listed in runs[1].stdout
 
 
 def test_a_place_that_was_never_asked_is_a_note(rehearse: Rehearse) -> None:
