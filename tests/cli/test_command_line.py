@@ -64,17 +64,19 @@ def test_an_error_becomes_a_sentence_and_a_code(
 OPTIONS = {
     "run": {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
-        "--allow-network", "--skip-weights", "--exact-weights", "--no-values", "--with", "--quiet", "--json",
-        "--output", "--report", "--record", "--watch",
+        "--allow-network", "--skip-weights", "--exact-weights", "--assume",
+        "--no-values", "--with", "--quiet", "--json",
+        "--output", "--report", "--record", "--watch", "--longest",
     },
     "fit": {
         "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
-        "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights", "--json", "--output",
+        "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights", "--assume",
+        "--json", "--output", "--longest",
     },
     "plan": {
         "--help", "--gpu", "--reserve", "--keep", "--batch", "--only", "--also", "--without", "--most", "--steps",
         "--seconds", "--host-memory", "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights",
-        "--json", "--output",
+        "--assume", "--json", "--output", "--longest",
     },
     "estimate": {
         "--help", "--dtype", "--amp", "--master-weights", "--lora-rank", "--lora-targets", "--optimizer", "--foreach",

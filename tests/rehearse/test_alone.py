@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.rehearse.conftest import Rehearse
 
 MIB = 1 << 20
@@ -57,7 +56,7 @@ def test_a_rank_sees_its_world_and_agrees_with_itself(rehearse: Rehearse, words:
         total = torch.ones(4)
         dist.all_reduce(total)
         dist.barrier()
-        print("I am", dist.get_rank(), "of", dist.get_world_size(), "on", torch.cuda.current_device(), gathered[0], told)
+        print("I am", dist.get_rank(), "of", dist.get_world_size(), torch.cuda.current_device(), gathered[0], told)
         torch.zeros(1 << 20, device="cuda")
     """
     if words:
@@ -66,7 +65,7 @@ def test_a_rank_sees_its_world_and_agrees_with_itself(rehearse: Rehearse, words:
     else:
         done = rehearse(program, options=("--world", "4", "--rank", "3"))
     assert done.code == 0, done.stderr
-    assert "I am 3 of 4 on 3 {'rank': 3} [None]" in done.stderr
+    assert "I am 3 of 4 3 {'rank': 3} [None]" in done.stderr
     assert len([process for process in done.result["processes"] if process["peak_used_bytes"]]) == 1
 
 

@@ -171,7 +171,7 @@ def test_an_out_of_memory_the_margin_could_have_prevented_asks_for_a_second_run(
     run[-1]["error"] = ERROR
     close = {**OOM, "requested_bytes": GIB + 1000}
     result = result_of([*run[:-1], close, run[-1]], status=1)
-    assert settle.needs(result, CARD) == CARD.outside_bytes - CARD.outside_margin_bytes
+    assert settle.needs(result, CARD) == CARD.outside_low_bytes
     assert settle.by(result, result_of(events(step(1, backward=900)))).verdict == "unknown"
     assert settle.by(result, result).verdict == "does not fit"
 
@@ -206,7 +206,7 @@ def test_what_can_change_the_bytes_comes_first_among_the_unknowns() -> None:
         "what": "item of float32", "answer": "1.0", "decides_size": False, "count": 9,
         "file": "train.py", "line": 3, "source": "loss.item()", "through": None,
     }  # fmt: skip
-    calls = {"cufftXtMakePlanMany": 2, "cudaSomething": 1}
+    calls = {"cusolverDnSgetrf_bufferSize": 2, "cudaSomething": 1}
     run = events(step(1, backward=9), unfaithful_calls=calls, inventions=[invention])
     found = result_of(run).unknowns
     assert [(unknown.kind, unknown.decides_size) for unknown in found] == [

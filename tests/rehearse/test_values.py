@@ -42,11 +42,12 @@ def server() -> Iterator[subprocess.Popen[str]]:
 def run(server: subprocess.Popen[str], tmp_path: Path) -> Run:
     """Run one of the programs on the virtual card and read what it found."""
 
-    def run(program: str, *arguments: str, off: bool = False, front_end: str = "") -> dict[str, Any]:
+    def run(program: str, *arguments: str, off: bool = False, front_end: str = "", assume: str = "") -> dict[str, Any]:
         stdout, stderr = tmp_path / "stdout", tmp_path / "stderr"
         asked = {
             "words": [str(PROGRAMS / f"values_{program}.py"), *arguments],
             "off": off,
+            "assume": assume,
             "environment": {"VALUES_FRONT_END": front_end, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "made")},
             "stdout": str(stdout),
             "stderr": str(stderr),
@@ -160,7 +161,8 @@ def test_unknown_values_get_the_stated_answers_and_are_listed(run: Run, front_en
     assert item["source"].startswith('"item": loss.item(),')
     assert item["count"] == 1
     kept = listed["nonzero", line_of("policies", "kept")]
-    assert kept["answer"] == "kept all 1048576"
+    assert kept["answer"] == "all 1,048,576 elements are kept, the most there can be"
+    assert kept["to_change"] == f"--assume values_policies.py:{line_of('policies', 'kept')}=0.5"
     assert kept["decides_size"]
     assert ("copy of float32[4] to the host", line_of("policies", "unknown_after")) in listed
     assert {"_unique2", "repeat_interleave", "indices of topk", "indices of multinomial"} <= {
@@ -201,7 +203,11 @@ def test_nothing_of_the_size_of_a_large_unknown_tensor_runs_on_the_host(run: Run
         "small_counts": [1, 1, 1, 1],
     }
     listed = {each["answer"] for each in answer["inventions"] if each["what"] == "_unique2"}
-    assert {f"kept all {many}", f"kept {1 << 16} of {many}", f"kept 2 of {many}"} <= listed
+    assert {
+        "all 60,000,000 values are distinct, the most there can be",
+        "65,536 of 60,000,000 values are distinct",
+        "2 of 60,000,000 values are distinct",
+    } <= listed
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -209,7 +215,8 @@ def test_what_the_cpu_refuses_is_counted_and_gets_the_stated_answer(run: Run, fr
     answer = run("refused", front_end=front_end)
     assert answer["found"] == {"unique": [[3], [3], [3]]}  # the CPU has no order of complex numbers
     assert answer["failures"] == {"aten::_unique2": 1}
-    assert [each["answer"] for each in answer["inventions"]] == ["kept all 3"]
+    stated = "all 3 values are distinct, the most there can be"
+    assert [each["answer"] for each in answer["inventions"]] == [stated]
 
 
 def test_known_storages_bear_changes_while_they_look_for_expired_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +377,7 @@ def test_small_batches_are_routed_to_every_expert(run: Run) -> None:
     assert set(rows) == {32}
     assert rows[32] % 16 == 0
     assert [(each["what"], each["answer"]) for each in answer["inventions"]] == [
-        ("indices of topk", "round robin of 8")
+        ("indices of topk", "256 choices spread evenly, 32 for each of 8")
     ]
     assert "modeling_mixtral.py" in answer["inventions"][0]["through"]
 
@@ -397,3 +404,66 @@ def test_trl_counts_the_tokens_it_trained_on(run: Run) -> None:
     # Batches of 4 texts of 21 to 60 tokens: true counts, whichever texts were drawn.
     steps = [later - earlier for earlier, later in zip([0, *found["tokens"]], found["tokens"], strict=False)]
     assert all(sum(found["lengths"][:4]) <= step <= sum(found["lengths"][-4:]) for step in steps)
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_sizes_are_the_largest_or_even_where_nothing_was_assumed(run: Run, front_end: str) -> None:
+    answer = run("sizes", front_end=front_end)
+    assert answer["found"] == {
+        "kept": 1 << 20, "where": 1 << 20, "masked_select": 1 << 20, "assigned": 100,
+        "unique": 1000, "unique_counts": 1000, "repeated": 10,
+        "float": 1.0, "int": 0, "bool": False, "list": [0, 0],
+        "few": [32] * 8,  # 128 tokens, 2 of 8 experts each
+        "many": [128] * 256,  # 4,096 tokens, 8 of 256 experts each
+        "uneven": [25] * 8,
+        "split": [32] * 8,
+        "loop": 4096, "loop_of_a_known_length": 100, "broken_out": 4096,
+    }  # fmt: skip
+    listed = {(each["what"], each["answer"]): each for each in answer["inventions"]}
+    routed = listed["indices of topk", "32,768 choices spread evenly, 128 for each of 256"]
+    assert routed["decides_size"]
+    assert routed["count"] == 3  # the line is that of all calls of `routed`, and the sizes are those of the largest
+    assert listed["indices of topk", "256 choices spread evenly, 32 for each of 8"]["decides_size"]  # of `split`
+    assert not any(each["decides_size"] for (what, _), each in listed.items() if what == "indices of argmax")
+    ended = [each for each in answer["inventions"] if each["what"] == "the end of a loop"]
+    assert [(each["answer"], each["to_change"], each["decides_size"]) for each in ended] == [
+        ("True after 4,096 turns", "--assume turns=256", True)
+    ] * 2
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_sizes_are_what_the_person_assumes(run: Run, front_end: str) -> None:
+    assume = "nonzero=0.5,unique=0.1,routing=worst,item=3,repeats=2.5,turns=7"
+    answer = run("sizes", front_end=front_end, assume=assume)
+    found = answer["found"]
+    half = 1 << 19
+    assert [found[name] for name in ("kept", "where", "masked_select")] == [half, half, half]
+    assert [found[name] for name in ("unique", "unique_counts", "repeated")] == [100, 1000, 25]
+    assert [found[name] for name in ("float", "int", "bool", "list")] == [3.0, 3, False, [3, 3]]
+    assert sorted(found["few"]) == [0] * 6 + [128] * 2
+    assert sorted(found["many"]) == [0] * 248 + [4096] * 8
+    assert sorted(found["split"]) == [0] * 6 + [128] * 2
+    assert [found[name] for name in ("loop", "loop_of_a_known_length", "broken_out")] == [7, 7, 7]
+    listed = {(each["what"], each["line"]): each["answer"] for each in answer["inventions"]}
+    kept = listed["nonzero", line_of("sizes", "kept")]
+    assert kept == "524,288 of 1,048,576 elements are kept (--assume nonzero=0.5)"
+    assert "32,768 choices, 4,096 for each of the same 8 of 256 (--assume routing=worst)" in listed.values()
+    assert "100 of 1,000 values are distinct (--assume unique=0.1)" in listed.values()
+    assert "each of 10 elements comes 2.5 times, 25 in all (--assume repeats=2.5)" in listed.values()
+    assert "True after 7 turns (--assume turns=7)" in listed.values()
+
+
+def test_what_is_assumed_for_a_line_wins_and_is_for_that_line_alone(run: Run) -> None:
+    marks = ("kept", "the bool", "the loop")
+    kept, asked, loop = (f"programs/values_sizes.py:{line_of('sizes', mark)}" for mark in marks)
+    assume = f"nonzero=0.5,{kept}=0.25,{asked}=1,{loop}=1,values_sizes.py:1=0.5,values_sizes.py:2=worst"
+    answer = run("sizes", assume=assume)
+    found = answer["found"]
+    assert (found["kept"], found["where"]) == (1 << 18, 1 << 19)
+    assert (found["bool"], found["loop"]) == (True, 1)
+    assert answer["fates"] == {
+        f"{kept}=0.25": "used", f"{asked}=1": "used", f"{loop}=1": "used",
+        "values_sizes.py:1=0.5": "", "values_sizes.py:2=worst": "",
+    }  # fmt: skip
+    answer = run("sizes", assume=f"values_sizes.py:{line_of('sizes', 'kept')}=worst")
+    assert (answer["found"]["kept"], list(answer["fates"].values())) == (1 << 20, ["nonzero"])

@@ -44,20 +44,20 @@ def test_ranks_in_words(text: str, ranks: list[int]) -> None:
         (
             10,
             4,
-            "--world 10 --nodes 4: 10 ranks cannot be shared out equally among 4 nodes; every node has as many cards as "
-            "the others.",
+            "--world 10 --nodes 4: 10 ranks cannot be shared out equally among 4 nodes; every node has as many "
+            "cards as the others.",
         ),
         (
             8,
             0,
-            "--world 8 --nodes 0: 8 ranks cannot be shared out equally among 0 nodes; every node has as many cards as "
-            "the others.",
+            "--world 8 --nodes 0: 8 ranks cannot be shared out equally among 0 nodes; every node has as many "
+            "cards as the others.",
         ),
         (
             128,
             1,
-            "--world 128 --nodes 1: a node would have 128 cards, and 64 is the most; say with --nodes how many machines "
-            "there are.",
+            "--world 128 --nodes 1: a node would have 128 cards, and 64 is the most; say with --nodes how many "
+            "machines there are.",
         ),
     ],
 )

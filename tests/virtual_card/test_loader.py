@@ -45,7 +45,7 @@ def test_settings_are_written_as_the_library_reads_them() -> None:
     ("change", "sentence"),
     [
         ({"name": "a;b"}, "A card cannot be named 'a;b': at most 127 bytes, and no semicolon."),
-        ({"order": "down"}, "Addresses cannot be handed out in the order 'down'; there are linux and up."),
+        ({"order": "odd"}, "Addresses cannot be handed out in the order 'odd'; there are linux, up and down."),
         ({"count": 65}, "A machine with 65 virtual cards cannot be made: 1 to 64 can."),
         ({"outside_bytes": 1 << 40}, "has nothing left for a program"),
         ({"sm": 9}, "No card has compute capability sm=9 and 108 multiprocessors; sm is written without its point"),

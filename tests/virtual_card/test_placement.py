@@ -88,5 +88,13 @@ def test_upwards_hands_addresses_out_in_a_row_and_reuses_equal_holes_only() -> N
     assert at == {"a": 0, "b": 20, "c": 22, "d": 66, "e": 0}
 
 
+def test_downwards_puts_each_range_below_the_last_and_reuses_equal_holes_only() -> None:
+    at = placed(
+        ("malloc", "a", 20), ("malloc", "b", 2), ("malloc", "c", 44), ("free", "a", 0), ("malloc", "d", 10),
+        ("malloc", "e", 20), order="down",
+    )  # fmt: skip
+    assert at == {"a": 0, "b": -2, "c": -46, "d": -56, "e": 0}
+
+
 def test_reserved_address_ranges_follow_the_same_rule() -> None:
     assert placed(("reserve", "a", 96), ("reserve", "b", 40), ("malloc", "c", 20)) == {"a": 0, "b": -64, "c": -24}

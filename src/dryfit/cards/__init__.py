@@ -6,6 +6,7 @@ True
 
 from dryfit.cards.card import Card, card_from_dict
 from dryfit.cards.catalogue import all_cards, outside_bytes_of_any, unlimited_card
+from dryfit.cards.eager import with_eager_loading
 from dryfit.cards.fit import CardsByFit, Fit, cards_that_fit, how_it_fits
 from dryfit.cards.names import find_card, namesakes
 
@@ -21,4 +22,5 @@ __all__ = [
     "namesakes",
     "outside_bytes_of_any",
     "unlimited_card",
+    "with_eager_loading",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dryfit.cards.card import Card, expected_outside_bytes, outside_margin_bytes
+from dryfit.cards.card import Card, expected_outside_bytes, least_outside_bytes, outside_margin_bytes
 from dryfit.cards.catalogue import all_cards, architecture_of, max_threads_per_sm_of
 from dryfit.cards.memory import check_total
 from dryfit.errors import UsageError
@@ -62,6 +62,7 @@ def card_by_hand(text: str, *, memory_bytes: int | None = None) -> Card:
         total_bytes=total_bytes,
         outside_bytes=outside_bytes,
         outside_margin_bytes=0 if "outside" in given else outside_margin_bytes(sm),
+        outside_low_bytes=outside_bytes if "outside" in given else least_outside_bytes(outside_bytes),
         unverified=() if "l2" in given else ("l2_bytes",),
         sources={
             "chip": ("given by hand",) if "l2" in given else ("given by hand", f"L2 assumed: as {alike.key}"),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dryfit.cards.card import Card, expected_outside_bytes, outside_margin_bytes
+from dryfit.cards.card import Card, expected_outside_bytes, least_outside_bytes, outside_margin_bytes
 from dryfit.units import KIB, TIB, parse_bytes
 
 if sys.version_info >= (3, 11):
@@ -49,10 +49,12 @@ def outside_bytes_of_any() -> tuple[int, int, int]:
     >>> least < median < most
     True
 
-    Those of the catalogue's cards, for one process on one card, in bytes.
+    Of the catalogue's cards, for one process on one card, in bytes; the ends are the ends of their ranges.
     """
-    of_all = sorted(card.outside_bytes for card in all_cards())
-    return of_all[0], of_all[len(of_all) // 2], of_all[-1]
+    cards = all_cards()
+    middle = sorted(card.outside_bytes for card in cards)[len(cards) // 2]
+    most = max(card.outside_bytes + card.outside_margin_bytes for card in cards)
+    return min(card.outside_low_bytes for card in cards), middle, most
 
 
 def architecture_of(sm: int) -> str | None:
@@ -144,11 +146,13 @@ def _card(key: str, table: Mapping[str, Any]) -> Card:
     values["sources"] = {figure: tuple(where) for figure, where in table.get("sources", {}).items()}
     capability = _tables()["compute_capability"][str(table["sm"])]
     threads: int = capability["max_threads_per_sm"]
+    outside_bytes = expected_outside_bytes(sm_count=table["sm_count"], max_threads_per_sm=threads)
     return Card(
         key=key,
         architecture=capability["architecture"],
         max_threads_per_sm=threads,
-        outside_bytes=expected_outside_bytes(sm_count=table["sm_count"], max_threads_per_sm=threads),
+        outside_bytes=outside_bytes,
         outside_margin_bytes=outside_margin_bytes(table["sm"]),
+        outside_low_bytes=least_outside_bytes(outside_bytes),
         **values,
     )

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 
 from dryfit import __version__
-from dryfit.cli import cards, doctor, estimate, explain, fit, lint, plan, report, run, verify
+from dryfit.cli import cards, doctor, estimate, explain, fit, lint, longest, plan, report, run, verify
 from dryfit.errors import DryfitError
 
 EXIT_BROKEN_PIPE = 141  # as the shell has it for a program that SIGPIPE ended
@@ -29,21 +29,22 @@ _EXIT_CODES = """exit codes: 0 fits (or done), 1 does not fit, 2 wrong usage or 
 3 a limit of dryfit's own decided the answer, 70 our fault, 130 Ctrl-C"""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, as argparse knows it."""
+def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The whole command line, as argparse knows it; `words` are those that it is to read."""
     top = argparse.ArgumentParser(prog="dryfit", description=_DESCRIPTION, epilog=_EXIT_CODES)
     top.add_argument("--version", action="version", version=f"dryfit {__version__}")
     verbs = top.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in _VERBS:
         one = verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.__doc__, epilog=_EXIT_CODES)
         verb.add_arguments(one)
+        longest.add_values(one, words)
         one.set_defaults(verb=verb)
     return top
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors meant for a person go to stderr as they are."""
-    arguments = parser().parse_args(words)
+    arguments = parser(sys.argv[1:] if words is None else words).parse_args(words)
     try:
         code: int = arguments.verb.run(arguments)
         if sys.stdout is not None:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
     """Take everything after the options as the program: a script or a command, or a module after -m."""
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def add_assume(add: Any) -> None:
+    """Take `--assume`; `add` is `add_argument` of a group."""
+    add(
+        "--assume",
+        metavar="NAME=VALUE[,...]",
+        action="append",
+        default=[],
+        help="what values are that are computed on the card: nonzero=0.5, unique=0.1 and nms=0.1 are shares kept, "
+        "routing=worst sends all tokens to the same experts, item=0 is what .item() gives, repeats=2, turns=256; "
+        "train.py:41=0.25 is for what line 41 asks alone",
+    )
 
 
 def program_of(arguments: argparse.Namespace) -> list[str]:

@@ -13,7 +13,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
-from dryfit.cli.program import add_program, check_machine, program_of
+from dryfit.cli.longest import add_longest
+from dryfit.cli.program import add_assume, add_program, check_machine, program_of
 from dryfit.errors import DryfitError
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--memory", metavar="SIZE", help="the card's total memory instead of the catalogue's: 24GiB, 2000GB")
     add(
         "--address-order",
-        choices=("linux", "up"),
+        choices=("linux", "up", "down"),
         default="linux",
-        help="where new segments go: as Linux drivers place them (default), or upwards; decides ties in the allocator",
+        help="where new segments go: as Linux drivers place them (default), upwards or downwards; up to torch 2.11 "
+        "this decides ties in the allocator",
     )
     add = parser.add_argument_group("one rank of many").add_argument
     add(
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run 12 steps or more, so that slow growth shows; what is kept from step to step is named without it, too",
     )
     add("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
+    add_longest(add)
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add = parser.add_argument_group("what the program may do").add_argument
     add("--allow-writes", action="store_true", help="let the program change files; its weights are garbage")
@@ -69,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the program").add_argument
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
+    add_assume(add)
     add("--no-values", action="store_true", help="do not compute small operators; for comparison only")
     add(
         "--with",
@@ -114,6 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
         nodes=arguments.nodes,
         ranks=arguments.ranks,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
+        longest=arguments.longest,
+        assume=arguments.assume,
         progress=sys.stderr,
     )
     problems = _save(result, arguments)

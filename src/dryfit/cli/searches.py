@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dryfit.cli.longest import add_longest
+from dryfit.cli.program import add_assume
+
 
 class Answer(Protocol):
     """A `Fit` or a `Plan`."""
@@ -27,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser, *, answer: str) -> None:
     add(
         "--steps", metavar="N|all", help="optimiser steps of each rehearsal; default: until the peak is steady, 3 to 20"
     )
+    add_longest(add)
     add("--seconds", metavar="S", type=float, default=600.0, help="time limit of each rehearsal (default: 600)")
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add("--jobs", metavar="N", type=int, help="rehearsals at a time (default: the number of CPUs)")
@@ -35,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser, *, answer: str) -> None:
     add("--allow-network", action="store_true", help="let the program reach the network")
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
+    add_assume(add)
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help=f"print the {answer} as JSON")
     add("-o", "--output", metavar="FILE", help=f"save the {answer} as JSON")
@@ -51,6 +56,8 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "reserve_bytes": parse_bytes(arguments.reserve) if arguments.reserve else 0,
         "steps": arguments.steps,
+        "longest": arguments.longest,
+        "assume": arguments.assume,
         "seconds": arguments.seconds,
         "host_memory_bytes": parse_bytes(arguments.host_memory) if arguments.host_memory else None,
         "allow_network": arguments.allow_network,

@@ -147,8 +147,7 @@ MEASURES = (
         variables=_variables,
         switch_on=_switch_on,
         without=frozenset({"lora", "qlora", "freeze-blocks"}),
-        not_counted="what goes between the cards: each block's parameters twice in a step, and all gradients once; "
-        "NCCL's own buffers, some hundred MiB on each card",
+        not_counted="what goes between the cards: each block's parameters twice in a step, and all gradients once",
         snippets={
             "pytorch": """
 # torchrun --nproc-per-node {option} train.py

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import dryfit
-from dryfit.cards import Card, all_cards, cards_that_fit, outside_bytes_of_any
+from dryfit.cards import Card, all_cards, cards_that_fit
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import endings, growth, total, unknowns, workspaces
+from dryfit.rehearse import assumptions, endings, growth, guessed, longest, outside, total, unknowns, workspaces
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
@@ -47,12 +47,13 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     processes = processes_of(observed)
     main = processes[0] if processes else None
     ending = endings.ending_of(observed, main)
-    sharing = processes if observed.devices == 1 else processes[:1]
-    used_bytes = sum(process.used_peak_bytes for process in sharing)
+    sharing = outside.sharing(processes, devices=observed.devices)
+    used_bytes = sum(process.used_bytes for process in sharing)
     of_plans = workspaces.of(main.end if main else None)
-    parts = _parts(used_bytes, len(sharing), card, card_was_named=card_was_named)
+    parts = _parts(sharing, card, card_was_named=card_was_named)
     if main is not None and used_bytes:
         parts += workspaces.parts(of_plans, main.reserved_bytes - main.allocated_bytes)
+        parts += guessed.parts(main.end)
     total_range = total.range_of(parts)
     growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
     findings = findings_of(processes)
@@ -91,7 +92,10 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         notes=[
             *observed.notes,
             *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
+            *longest.notes(main),
+            *assumptions.notes([process.end.get("assumptions", {}) for process in processes if process.end]),
             *_notes(observed, processes, ending),
+            *outside.notes(main.end if main else None, parts, card),
             *why_not_looked(processes),
         ],
         ending=ending,
@@ -110,6 +114,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         ],
         files=_files(observed),
         phase_peaks=main.phase_peaks if main else {},
+        batches=longest.batches_of(main),
         measures=_measures(observed),
         workspaces=asdict(of_plans),
         facts=from_plain(Facts, main.end["program"]) if main and main.end and main.end.get("program") else None,
@@ -181,22 +186,13 @@ def _verdict(
     return FITS if total.has_to_fit_bytes(parts) <= card.total_bytes else UNKNOWN
 
 
-def _parts(used_bytes: int, processes: int, card: Card, *, card_was_named: bool) -> list[Part]:
-    """What nvidia-smi would show: what was taken from the card, and what each process holds outside the allocator.
-
-    Without a named card the outside part is that of some card of the catalogue.
-    """
+def _parts(sharing: Sequence[outside.OnCard], card: Card, *, card_was_named: bool) -> list[Part]:
+    """What nvidia-smi would show: what was taken from the card, and what lies outside PyTorch's allocator."""
+    used_bytes = sum(process.used_bytes for process in sharing)
     if not used_bytes:
         return []
-    if card_was_named:
-        middle, margin = card.outside_bytes, card.outside_margin_bytes
-        outside = max(0, middle - margin), middle, middle + margin
-    else:
-        outside = outside_bytes_of_any()
-    low, expected, high = (processes * each for each in outside)
     taken = Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes)
-    context = Part(what=total.OUTSIDE, low_bytes=low, expected_bytes=expected, high_bytes=high)
-    return [taken, context]
+    return [taken, *outside.parts(sharing, card, card_was_named=card_was_named)]
 
 
 def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> list[str]:
@@ -238,6 +234,7 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
             notes.append(f"The measure {name} found nothing to do in this program.")
     if main is not None:
         notes += workspaces.notes(main.end, observed.plans_doubt)
+        notes += guessed.notes(main.end)
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes

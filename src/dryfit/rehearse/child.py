@@ -79,6 +79,8 @@ class Request:
     facts: bool = False
     observe: bool = False
     watch: bool = False
+    longest: str = ""
+    assume: tuple[str, ...] = ()
     exact_weights: bool = False
     real_card: bool = False  # the card is asked, and does not count for us
     world: World | None = None  # the rank that the program plays alone
@@ -108,6 +110,8 @@ def run_once(request: Request, card: CardSettings | None, *, fork: StartKeeper |
             facts=request.facts,
             observe=request.observe,
             watch=request.watch,
+            longest=request.longest,
+            assume=request.assume,
             exact_weights=request.exact_weights,
             real_card=request.real_card,
             world=request.world,

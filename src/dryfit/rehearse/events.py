@@ -11,7 +11,7 @@ was known last. Events, in the order they come:
     modules     what it has imported, where that is asked for        names, after_card, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions
-                (also findings, and not_observed: why there are no more)
+                (also findings, and not_observed: why there are no more; devices and communicators, see `calls`)
     unrecorded  what came after `end`, the recording, is not whole   trace
 
 Of one step there may be several events; the last counts. Memory figures are bytes as PyTorch's allocator counts them.
@@ -57,8 +57,9 @@ class Orders:
     orders of their own. `modules` asks for what a fork server can import; without `recording` the figures are
     all there is. `measures` are to be switched on, by name and option; `facts` asks what the program is like, and for
     counted FLOPs, which takes longer and may take more memory. `observe` asks for findings, `watch` for more steps to
-    have them from. `world` is the rank that this process plays alone. With `real_card` the card is asked what is used
-    of it, and no virtual one has to be there.
+    have them from; `longest` has the longest batch given, as `inside.longest.asked` reads it, unless it is empty;
+    `assume` is what values that are not known are, as `assumptions.parse` reads it. `world` is the rank that this
+    process plays alone. With `real_card` the card is asked what is used of it, and no virtual one has to be there.
     """
 
     folder: str
@@ -72,6 +73,8 @@ class Orders:
     facts: bool = False
     observe: bool = False
     watch: bool = False
+    longest: str = ""
+    assume: tuple[str, ...] = ()
     real_card: bool = False
     world: World | None = None
 

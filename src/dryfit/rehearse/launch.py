@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
-from dryfit.cards import Card, find_card, unlimited_card
+from dryfit.cards import Card, find_card, unlimited_card, with_eager_loading
+from dryfit.cards.eager import loads_eagerly
 from dryfit.errors import UsageError
 from dryfit.measures.catalogue import measures_of
 from dryfit.rehearse import settle
+from dryfit.rehearse.address_orders import allocator_on_standby, with_address_orders
 from dryfit.rehearse.assemble import Observed, assemble
+from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
 from dryfit.rehearse.footprints import with_footprint
+from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.of_ranks import worst_of
 from dryfit.rehearse.result import Result
@@ -50,6 +55,8 @@ def rehearse(
     world: int | None = None,
     nodes: int | None = None,
     ranks: str = "0",
+    longest: bool | str = False,
+    assume: Assume = (),
     stop: threading.Event | None = None,
     run: Callable[[Request, CardSettings], Observed] = run_once,
 ) -> Result:
@@ -65,11 +72,15 @@ def rehearse(
     `progress` is a terminal to draw a progress line on.
 
     `reserve_bytes` of the card are taken before the program starts. A search wants `figures_only`: a close call is then
-    left unsettled, and nobody asks who owned the memory. Setting `stop` does what Ctrl-C does, from another thread.
+    left unsettled, and nobody asks who owned the memory, or looks at other orders of addresses. Setting `stop`
+    does what Ctrl-C does, from another thread.
     `measures` are switched on, as in ["fused-optimizer", "micro-batch:4"]; `facts` are asked for, which leaves the
     figures those of a run that is watched closely. `observe` is whether to look for what keeps memory from step to
     step, by default where neither `figures_only` nor `facts` are asked for; with `watch` the program runs twelve steps
-    or more for it.
+    or more for it. With `longest` the longest batch that the program's loaders can give is rehearsed, and shorter ones
+    around it; "p99" or "max:500" name another, see docs/longest.md.
+    `assume` says what values are that the virtual card cannot know, as in "nonzero=0.5,train.py:41=0.25", see
+    docs/values.md.
     With a `world` the program plays one rank of so many, on `nodes` machines, alone; of several `ranks` ("0,last",
     "all") each is rehearsed, and the result is that of the one that decides.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
@@ -100,6 +111,8 @@ def rehearse(
             facts=facts,
             observe=watch or (not (figures_only or facts) if observe is None else observe),
             watch=watch,
+            longest=checked(longest),
+            assume=tuple(map(str, parse(assume))),
             shown=tuple(as_called(words)),
         )
         results = []
@@ -108,34 +121,36 @@ def rehearse(
             settings = settings_of(card, address_order=address_order, count=count, alone=each is not None)
             settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
             of_rank = dataclasses.replace(request, world=each)
-            result = _judged(of_rank, settings, card, run, named=named, figures_only=figures_only)
+            judged = functools.partial(assemble, card=card, card_was_named=named)
+            result = (
+                _settled(of_rank, settings, card, run, judged) if not figures_only else judged(run(of_rank, settings))
+            )
             results.append(dataclasses.replace(result, world=each))
         return worst_of(results)
 
 
-def _judged(
+def _settled(
     request: Request,
     settings: CardSettings,
     card: Card,
     run: Callable[[Request, CardSettings], Observed],
-    *,
-    named: bool,
-    figures_only: bool,
+    judged: Callable[[Observed], Result],
 ) -> Result:
-    """Run the program, and once more where the first run leaves a close call."""
-    observed = run(request, settings)
-    result = assemble(observed, card, card_was_named=named)
-    if figures_only:
-        return result
-    result = with_footprint(result, observed)
-    other_outside_bytes = settle.needs(result, card)
-    if other_outside_bytes is None:
-        return result
-    if request.progress is not None:
-        print("dryfit: a close call; running once more to settle it.", file=request.progress)
-    reserve_bytes = settings.outside_bytes - card.outside_bytes
-    other = dataclasses.replace(settings, outside_bytes=other_outside_bytes + reserve_bytes)
-    return settle.by(result, assemble(run(request, other), card, card_was_named=named))
+    """Run the program, and once more where the first run leaves a close call; say what other addresses change."""
+    with allocator_on_standby(request.torch) as process:
+        observed = run(request, settings)
+        result = with_footprint(judged(observed), observed)
+
+        def run_again(**changes: Any) -> Result:
+            if request.progress is not None:
+                print("dryfit: a close call; running once more to settle it.", file=request.progress)
+            return judged(run(request, dataclasses.replace(settings, **changes)))
+
+        other_outside_bytes = settle.needs(result, card)
+        if other_outside_bytes is not None:
+            reserve_bytes = settings.outside_bytes - card.outside_bytes
+            result = settle.by(result, run_again(outside_bytes=other_outside_bytes + reserve_bytes))
+        return with_address_orders(result, observed, card, settings, process, lambda order: run_again(order=order))
 
 
 def _worlds(size: int | None, nodes: int | None, ranks: str) -> list[World | None]:
@@ -158,7 +173,8 @@ def _card(gpu: str | None, memory_bytes: int | None) -> tuple[Card, bool]:
         name = "sm=80,sms=108"
     if name is None:
         return unlimited_card(), False
-    return find_card(name, memory_bytes=memory_bytes), True
+    card = find_card(name, memory_bytes=memory_bytes)
+    return with_eager_loading(card) if loads_eagerly(os.environ) else card, True
 
 
 def _steps(steps: int | str | None) -> int | None:

@@ -15,7 +15,8 @@ from dryfit.findings import Finding
 from dryfit.measures.facts import Facts
 from dryfit.recording import file
 from dryfit.recording.model import Recording
-from dryfit.rehearse import workspaces
+from dryfit.rehearse import guessed, workspaces
+from dryfit.rehearse.longest import LoaderBatches
 from dryfit.rehearse.total import Part
 from dryfit.rehearse.world import World
 from dryfit.saved import read_saved, write_saved
@@ -75,6 +76,7 @@ class Unknown:
     `kind` is "call" (a CUDA call without a faithful answer), "value" (a value read from the card that had to be
     invented) or "memory" (memory that is not in the figures). `decides_size` says whether it can change the bytes.
     `file`, `line` and `source` are the program's own line; `through` is a library's, where the value was read there.
+    `to_change` is what to write for another answer at that line.
     """
 
     kind: str
@@ -86,6 +88,7 @@ class Unknown:
     line: int | None = None
     source: str | None = None
     through: str | None = None
+    to_change: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,20 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderPeaks:
+    """The peaks with segments placed in one order of addresses, in bytes.
+
+    `ending` is "same": every request ended as in the rehearsal; "out of memory": one failed that was served there, and
+    the peaks are those until then; "served": the request that failed there was served, and the peaks are those until
+    the recording ends; "ran on": it was served, and a second rehearsal, whose peaks these are, did not run out.
+    """
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    ending: str = "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What one rehearsal found. All sizes are bytes.
 
@@ -121,6 +138,9 @@ class Result:
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
     `world` is the rank that was rehearsed, of how many, and `ranks` are the peaks of all ranks that were, if several.
+    `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
+    nothing, or is not known.
+    `batches` are those of each loader under `--longest`.
     `footprint` says who owned the memory of the process that took most; `recording` is what that is read from, and
     `analysis` all that was found out from it. `facts` and these two are not saved with the result.
     """
@@ -157,6 +177,8 @@ class Result:
     total_parts: list[Part] = field(default_factory=list)
     world: World | None = None
     ranks: list[RankPeak] = field(default_factory=list)
+    peaks_by_address_order: dict[str, OrderPeaks] = field(default_factory=dict)
+    batches: list[LoaderBatches] = field(default_factory=list)
     footprint: Footprint | None = None
     facts: Facts | None = field(default=None, repr=False, compare=False)
     recording: Recording | None = field(default=None, repr=False, compare=False)
@@ -167,9 +189,9 @@ class Result:
     def is_apart_from_unknowns(self) -> bool:
         """Whether sizes are not known that could change the verdict.
 
-        What cuDNN's workspaces may take more is in the range of the total: it counts where that passes the card.
+        What workspaces may take more is in the range of the total: it counts where that passes the card.
         """
-        in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED)
+        in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED, *guessed.IN_THE_RANGE)
         usable_at_most = self.card["total_bytes"] if self.card is not None else 0
         range_fits = self.peak_total_range_bytes["high"] <= usable_at_most
         return any(each.decides_size and not (range_fits and each.what in in_the_range) for each in self.unknowns)

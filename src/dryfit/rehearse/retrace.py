@@ -26,7 +26,7 @@ from dryfit.rehearse.allocator_settings import VARIABLE, AllocatorSettings, reco
 from dryfit.rehearse.inside.retrace import COLUMNS
 from dryfit.rehearse.requests import Requests, requests_of
 from dryfit.virtual_card import environment, installed_torch
-from dryfit.virtual_card.settings import settings_of
+from dryfit.virtual_card.settings import CardSettings, settings_of
 
 # The user's own, which would change the allocator or hide the card.
 _LEFT_OUT = ("PYTORCH_ALLOC_CONF", VARIABLE, "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_VISIBLE_DEVICES")
@@ -170,11 +170,17 @@ class AllocatorProcess:
         settings: AllocatorSettings,
         memory_bytes: int | None = None,
         memory_fraction: float | None = None,
+        *,
+        card: CardSettings | None = None,
     ) -> Retraced:
-        """Play requests through a new allocator; as `Retraces.__call__`."""
-        card = settings_of(unlimited_card(), address_order=requests.address_order)
-        if memory_bytes is not None:
-            card = dataclasses.replace(card, memory_bytes=memory_bytes)
+        """Play requests through a new allocator; as `Retraces.__call__`, or on a card.
+
+        A card has its own order of addresses and its own memory, all that is outside PyTorch's allocator included.
+        """
+        if card is None:
+            card = settings_of(unlimited_card(), address_order=requests.address_order)
+            if memory_bytes is not None:
+                card = dataclasses.replace(card, memory_bytes=memory_bytes)
         answer = self._ask(
             {
                 "requests": str(self._file_of(requests)),

@@ -13,7 +13,7 @@ from typing import Any
 from dryfit.cards import Card
 from dryfit.rehearse.endings import EXIT_FITS, EXIT_INTERRUPTED, EXIT_LIMIT, OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Result
-from dryfit.rehearse.total import has_to_fit_bytes
+from dryfit.rehearse.total import NCCL, has_to_fit_bytes
 from dryfit.units import format_bytes
 
 
@@ -23,42 +23,50 @@ def needs(result: Result, card: Card) -> int | None:
         return None
     too_much = has_to_fit_bytes(result.total_parts) > card.total_bytes
     if result.verdict == UNKNOWN and result.ending.how in WHOLE and too_much:
-        return card.outside_bytes + card.outside_margin_bytes
+        return card.outside_bytes + _more_bytes(result)
     oom = result.out_of_memory
-    if result.verdict == DOES_NOT_FIT and oom is not None and oom.allowed_bytes >= card.total_bytes:
-        lacking_bytes = oom.requested_bytes - oom.free_bytes
-        if lacking_bytes <= card.outside_margin_bytes:
-            return max(0, card.outside_bytes - card.outside_margin_bytes)
+    if result.verdict != DOES_NOT_FIT or (oom is not None and oom.allowed_bytes < card.total_bytes):
+        return None
+    if oom is None or oom.requested_bytes - oom.free_bytes <= _less_bytes(result):
+        return max(0, card.outside_bytes - _less_bytes(result))
     return None
 
 
 def by(first: Result, second: Result) -> Result:
     """The first result, with the verdict that the second one allows."""
-    margin = format_bytes(_margin_bytes(first))
+    less, more = format_bytes(_less_bytes(first)), format_bytes(_more_bytes(first))
     changed: dict[str, Any]
     if second.ending.how not in (*WHOLE, OUT_OF_MEMORY):
         note = f"A second run, to settle a close call, came to no answer: {second.ending.sentence}"
         code = EXIT_INTERRUPTED if second.exit_code == EXIT_INTERRUPTED else EXIT_LIMIT
         changed = {"verdict": UNKNOWN, "exit_code": code}
     elif first.verdict == DOES_NOT_FIT and second.verdict == DOES_NOT_FIT:
-        note = f"It would not fit with {margin} less outside PyTorch's allocator either: a second run said so."
+        note = f"It would not fit with {less} less outside PyTorch's allocator either: a second run said so."
         changed = {}
     elif first.verdict == DOES_NOT_FIT:
-        note = f"With {margin} less outside PyTorch's allocator than expected it would fit: a second run said so."
+        note = f"With {less} less outside PyTorch's allocator than expected it would fit: a second run said so."
         changed = {"verdict": UNKNOWN, "exit_code": EXIT_LIMIT}
     elif second.verdict == DOES_NOT_FIT:
         note = (
-            f"With {margin} more outside PyTorch's allocator than expected it runs out of memory: a second run said so."
+            f"With {more} more outside PyTorch's allocator than expected it runs out of memory: a second run said so."
         )
         changed = {}
     else:
-        note = f"It fits with {margin} more outside PyTorch's allocator than expected, too: a second run said so."
+        note = f"It fits with {more} more outside PyTorch's allocator than expected, too: a second run said so."
         changed = {"verdict": FITS, "exit_code": EXIT_FITS}
     seconds = round(first.wall_seconds + second.wall_seconds, 3)
     return dataclasses.replace(first, notes=[note, *first.notes], wall_seconds=seconds, **changed)
 
 
-def _margin_bytes(result: Result) -> int:
+def _less_bytes(result: Result) -> int:
+    """By how much less a process may have outside the allocator than is expected."""
     assert result.card is not None
-    margin_bytes: int = result.card["outside_margin_bytes"]
-    return margin_bytes
+    of_context: int = result.card["outside_bytes"] - result.card["outside_low_bytes"]
+    return of_context + sum(part.expected_bytes - part.low_bytes for part in result.total_parts if part.what == NCCL)
+
+
+def _more_bytes(result: Result) -> int:
+    """By how much more."""
+    assert result.card is not None
+    of_context: int = result.card["outside_margin_bytes"]
+    return of_context + sum(part.high_bytes - part.expected_bytes for part in result.total_parts if part.what == NCCL)

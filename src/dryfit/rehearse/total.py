@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 TAKEN = "taken from the card by PyTorch and its libraries"
 OUTSIDE = "CUDA's context and kernels"
+NCCL = "NCCL's buffers"
 WORKSPACES = "workspaces of convolutions"
+ADDRESSES = "the order of addresses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from dryfit.rehearse import workspaces
+from dryfit.rehearse import guessed, workspaces
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import Unknown
 from dryfit.rehearse.workspaces import Workspaces
@@ -13,16 +13,15 @@ from dryfit.rehearse.workspaces import Workspaces
 # are answered with 0 or a lower bound, so the figures can be too low by it. docs/virtual-card.md says more.
 _MEMORY_CALLS = {
     "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution": "workspaces of cuDNN's convolutions",
-    "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of attention": "workspaces of cuDNN's attention",
-    "cudnnBatchNormalization": "workspace and reserve of cuDNN's channels-last batch normalisation",
-    "cudnnGetRNN": "reserve and workspace of cuDNN's recurrent networks (a lower bound is counted)",
+    "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of attention": (
+        "what cuDNN's attention works in beside the room for gradients and sums that PyTorch asks for itself"
+    ),
     "cufft": "workspaces of cuFFT's plans",
     "cusolver": "workspaces of cuSOLVER",
     "cusparse": "buffers of cuSPARSE",
     "cudaMallocAsync": "growth of the driver's memory pool",
     "cudaMallocManaged": "what managed memory takes of the card at a time",
     "cudaGraphInstantiate": "memory of executable CUDA graphs",
-    "ncclCommInitRank": "buffers of NCCL, outside PyTorch's allocator",
 }
 
 
@@ -36,6 +35,10 @@ def of(end: Event | None) -> list[Unknown]:
         return []
     found = [_call(name, count) for name, count in end.get("unfaithful_calls", {}).items()]
     found += _plans(workspaces.of(end))
+    found += [
+        Unknown(kind="memory", what=each.kind.what, answer=each.kind.answer, decides_size=True, count=each.calls)
+        for each in guessed.of(end)
+    ]
     found += [_not_computed(name, count) for name, count in end.get("not_computed", {}).items()]
     found += [_value(invention) for invention in end.get("inventions", [])]
     return sorted(_merged(found), key=lambda unknown: (not unknown.decides_size, -unknown.count))
@@ -99,4 +102,5 @@ def _value(invention: Event) -> Unknown:
         line=invention["line"],
         source=invention["source"],
         through=invention["through"],
+        to_change=invention["to_change"] or None,
     )

@@ -141,7 +141,7 @@ class _Server:
             if self._like is None:
                 self._like = request
                 self._prepared = self._preparing.submit(self._prepare, self._names)
-            same = ("values", "skip_weights", "exact_weights", "allow_network", "torch")
+            same = ("values", "skip_weights", "exact_weights", "assume", "allow_network", "torch")
             return all(getattr(request, name) == getattr(self._like, name) for name in same)
 
     def _fork(self, request: Request, card: CardSettings, *descriptors: int) -> Forked:
@@ -323,6 +323,7 @@ def _variables_of(request: Request, card: CardSettings, *, measures: Sequence[st
         values=request.values,
         skip_weights=request.skip_weights,
         exact_weights=request.exact_weights,
+        assume=request.assume,
         recording=False,  # of the imports; each fork begins one
     )
     measured = dataclasses.replace(orders, measures=tuple(measures))

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.places import as_seen_from_here
+from dryfit.rehearse.address_orders import doubt
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result, Unknown
-from dryfit.rehearse.total import Part, has_to_fit_bytes
+from dryfit.rehearse.total import ADDRESSES, Part, has_to_fit_bytes
 from dryfit.report.columns import aligned
 from dryfit.report.findings import print_findings
 from dryfit.report.footprint import print_owners
@@ -71,11 +72,13 @@ def verdict_line(result: Result) -> str:
         but = ", apart from what is listed below as not known" if result.is_apart_from_unknowns else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
     if result.ending.how in (*WHOLE, OUT_OF_MEMORY):
-        margin = format_bytes(_margin_bytes(result))
         what = f"needs {need} of {format_bytes(total_bytes)}"
         if result.ending.how == OUT_OF_MEMORY:
             what = f"ran out of memory {_where_oom(result)}"
-        return f"TOO CLOSE TO CALL on {name}: {what}; what is outside PyTorch's allocator is known to ± {margin} only"
+        why = doubt(result) or (
+            f"what is outside PyTorch's allocator is known to ± {format_bytes(_margin_bytes(result))} only"
+        )
+        return f"TOO CLOSE TO CALL on {name}: {what}; {why}"
     return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
 
 
@@ -127,11 +130,19 @@ def _reach(part: Part) -> str:
     return f"up to {reaches}, {part.what}"
 
 
+def _by_address_order(result: Result) -> str:
+    part = next((each for each in result.total_parts if each.what == ADDRESSES), None)
+    if part is None:
+        return ""
+    low, high = (format_bytes(result.peak_reserved_bytes + each) for each in (part.low_bytes, part.high_bytes))
+    return f"{low} to {high} by the order of addresses"
+
+
 def _numbers(console: Console, result: Result) -> None:
     where = f"{_step(result.peak_step)}, {result.peak_phase}" if result.peak_step else "the setup"
     rows = [
         ("allocated by tensors", format_bytes(result.peak_allocated_bytes), where),
-        ("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), ""),
+        ("reserved by PyTorch", format_bytes(result.peak_reserved_bytes), _by_address_order(result)),
     ]
     total = result.peak_total_range_bytes
     if result.card is not None:
@@ -166,7 +177,9 @@ def _steps(console: Console, result: Result) -> None:
 
 def _ranks(console: Console, ranks: list[RankPeak]) -> None:
     """The ranks that took most; all are in the JSON."""
-    shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, -peak.peak_allocated_bytes, peak.rank))[:_MOST_RANKS_SHOWN]
+    shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, -peak.peak_allocated_bytes, peak.rank))[
+        :_MOST_RANKS_SHOWN
+    ]
     rows = [("rank", "allocated", "reserved", "nvidia-smi", "")]
     for peak in shown:
         sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes)
@@ -197,5 +210,8 @@ def describe_unknown(unknown: Unknown) -> str:
     times = f" ({unknown.count} times)" if unknown.count > 1 else ""
     place = f" at {as_seen_from_here(unknown.file)}:{unknown.line}" if unknown.file else ""
     weight = "can change the bytes" if unknown.decides_size else "does not change the bytes by itself"
+    if unknown.decides_size and unknown.to_change:
+        weight += f"; set it with {unknown.to_change}"
+    is_sentence = unknown.decides_size and unknown.to_change
     source = f": {unknown.source}" if unknown.source else ""
-    return f"{unknown.what}{place}{times}, taken as {unknown.answer}; {weight}{source}"
+    return f"{unknown.what}{place}{times}{': ' if is_sentence else ', taken as '}{unknown.answer}; {weight}{source}"

@@ -11,7 +11,9 @@ from typing import Any, TextIO
 import dryfit
 from dryfit.cards import Card, find_card
 from dryfit.errors import UsageError
+from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
+from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS
 from dryfit.search.answering import answers_of_row
 from dryfit.search.found import Fit
@@ -35,6 +37,8 @@ def fit(
     allow_network: bool = False,
     skip_weights: bool = False,
     exact_weights: bool = False,
+    longest: bool | str = False,
+    assume: Assume = (),
     jobs: int | None = None,
     cache: bool = True,
     progress: TextIO | None = None,
@@ -67,6 +71,8 @@ def fit(
             "allow_network": allow_network,
             "skip_weights": skip_weights,
             "exact_weights": exact_weights,
+            "longest": checked(longest),
+            "assume": list(map(str, parse(assume))),
         }
         torch = installed_torch()
         with started(

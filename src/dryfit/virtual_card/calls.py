@@ -7,6 +7,7 @@ import functools
 from dataclasses import dataclass, fields
 
 from dryfit.errors import UsageError
+from dryfit.virtual_card.settings import MAX_DEVICES
 
 
 @functools.cache
@@ -17,13 +18,21 @@ def _library() -> ctypes.CDLL:
             "No virtual card is in front of this process, so there is nothing to ask it. Start the program with "
             "`dryfit run`, or call dryfit.virtual(...) before torch is imported."
         )
-    sizes = ("used_bytes", "peak_used_bytes", "take_peak_used_bytes", "unfaithful_calls", "workspaces", "looks_at_card")
+    sizes = (
+        "used_bytes", "peak_used_bytes", "most_used_bytes", "take_peak_used_bytes",
+        "unfaithful_calls", "workspaces", "looks_at_card",
+    )  # fmt: skip
     for name in sizes:
         getattr(library, f"dryfit_{name}").restype = ctypes.c_size_t
     library.dryfit_unfaithful_calls.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_char_p)]
     library.dryfit_workspaces.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_workspaces_in_doubt.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_workspaces_in_doubt.restype = None
+    library.dryfit_guessed.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
+    library.dryfit_guessed.restype = ctypes.c_char_p
+    library.dryfit_nccl_bytes.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
+    library.dryfit_nccl_bytes.restype = None
+    library.dryfit_communicator.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_answer.argtypes = [ctypes.c_int64]
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
     library.dryfit_pass_over_random_words.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -98,6 +107,101 @@ def workspaces_in_doubt() -> Workspaces:
     found = (ctypes.c_size_t * len(fields(Workspaces)))()
     _library().dryfit_workspaces_in_doubt(found)
     return Workspaces(**{field.name: int(value) for field, value in zip(fields(Workspaces), found, strict=True)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What one device has given this process: the most at once that `used_bytes` has been, and NCCL's range.
+
+    `device` is CUDA's number, `board` that of nvidia-smi.
+    """
+
+    device: int
+    board: int
+    most_used_bytes: int
+    nccl_low_bytes: int
+    nccl_expected_bytes: int
+    nccl_high_bytes: int
+
+
+def devices_in_use() -> list[DeviceUse]:
+    """The devices on which this process has, or had, memory: there it has a CUDA context too."""
+    library, found = _library(), []
+    nccl = (ctypes.c_size_t * 3)()
+    for device in range(MAX_DEVICES):
+        library.dryfit_nccl_bytes(device, nccl)
+        low, expected, high = map(int, nccl)
+        most = int(library.dryfit_most_used_bytes(device))
+        if most or high:
+            use = DeviceUse(
+                device=device,
+                board=library.dryfit_board_of(device),
+                most_used_bytes=most,
+                nccl_low_bytes=low,
+                nccl_expected_bytes=expected,
+                nccl_high_bytes=high,
+            )
+            found.append(use)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communicator:
+    """One communicator of NCCL that this process made, as rank `rank` of `ranks` on `nodes` machines.
+
+    `collectives` is how many collective calls it made, `local_peers` and `remote_peers` how many ranks it sent to or
+    received from. Its buffers are those of `c/nccl_buffers.c`.
+    """
+
+    ranks: int
+    rank: int
+    nodes: int
+    device: int
+    collectives: int
+    local_peers: int
+    remote_peers: int
+    low_bytes: int
+    expected_bytes: int
+    high_bytes: int
+
+
+def communicators() -> list[Communicator]:
+    """Every communicator of NCCL that this process made, those it destroyed too."""
+    made: list[Communicator] = []
+    found = (ctypes.c_size_t * len(fields(Communicator)))()
+    while _library().dryfit_communicator(len(made), found):
+        made.append(Communicator(**{f.name: int(value) for f, value in zip(fields(Communicator), found, strict=True)}))
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guessed:
+    """Memory that one kind of library asks for and nobody can tell without a card: how often it asked.
+
+    The peak of tensors may be up to `less_bytes` lower or `more_bytes` higher by it.
+    """
+
+    kind: str
+    calls: int
+    less_bytes: int
+    more_bytes: int
+
+
+def guessed() -> list[Guessed]:
+    """The kinds that this process has asked for.
+
+    >>> guessed()  # doctest: +SKIP
+    [Guessed(kind='recurrent networks', calls=6, less_bytes=1052672, more_bytes=3407872)]
+    """
+    found: list[Guessed] = []
+    numbers = (ctypes.c_size_t * 3)()
+    i = 0
+    while name := _library().dryfit_guessed(i, numbers):
+        calls, less_bytes, more_bytes = map(int, numbers)
+        if calls:
+            found.append(Guessed(kind=name.decode(), calls=calls, less_bytes=less_bytes, more_bytes=more_bytes))
+        i += 1
+    return found
 
 
 def answer(value: int) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from dryfit.errors import UsageError
 
 if TYPE_CHECKING:
     from dryfit.cards import Card
 
-AddressOrder = Literal["linux", "up"]
+AddressOrder = Literal["linux", "up", "down"]
+ADDRESS_ORDERS: tuple[AddressOrder, ...] = get_args(AddressOrder)
 VARIABLE = "DRYFIT_VIRTUAL_CARD"
 MAX_DEVICES = 64  # c/card.h has room for so many
 
@@ -24,9 +25,10 @@ class CardSettings:
 
     `name` is what nvidia-smi and `torch.cuda.get_device_name` show, `sm` the compute capability (89 for 8.9), `sms` the
     number of multiprocessors. Of `memory_bytes`, the total, the CUDA context takes `outside_bytes` from the start.
-    `order` is how addresses are handed out: as the Linux driver does, or upwards. `alone` makes this process the only
-    one of its distributed world; otherwise ranks wait up to `wait_seconds` for each other. What is None is left to the
-    library: `threads_per_sm` follows from `sm`, and `environment` reads `cuda` and `cudnn` from the installed torch.
+    `order` is how addresses are handed out: as the Linux driver does, upwards or downwards. `alone` makes this process
+    the only one of its distributed world; otherwise ranks wait up to `wait_seconds` for each other. What is None is
+    left to the library: `threads_per_sm` follows from `sm`, and `environment` reads `cuda` and `cudnn` from the
+    installed torch.
 
     Raises:
         UsageError: a value that no card can have.
@@ -49,8 +51,10 @@ class CardSettings:
     def __post_init__(self) -> None:
         if ";" in self.name or len(self.name.encode()) > 127:
             raise UsageError(f"A card cannot be named {self.name!r}: at most 127 bytes, and no semicolon.")
-        if self.order not in ("linux", "up"):
-            raise UsageError(f"Addresses cannot be handed out in the order {self.order!r}; there are linux and up.")
+        if self.order not in ADDRESS_ORDERS:
+            raise UsageError(
+                f"Addresses cannot be handed out in the order {self.order!r}; there are linux, up and down."
+            )
         if not 1 <= self.count <= MAX_DEVICES:
             raise UsageError(f"A machine with {self.count} virtual cards cannot be made: 1 to {MAX_DEVICES} can.")
         if not 0 <= self.outside_bytes < self.memory_bytes:

@@ -98,13 +98,14 @@ def uncaught_error() -> dict[str, Any] | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the card is full: PyTorch's own kind, or CUDA's text where the allocator is not asked.
+    """Whether an error says that the card is full: PyTorch's own kind, or CUDA's or NCCL's text where it is not asked.
 
     >>> is_out_of_memory(RuntimeError("CUDA error: out of memory")), is_out_of_memory(MemoryError("out of memory"))
     (True, False)
     """
     if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
-    return isinstance(error, RuntimeError) and str(error).startswith(
-        ("CUDA error: out of memory", "CUDA driver error: out of memory", "CUDA out of memory")
-    )
+    if not isinstance(error, RuntimeError):
+        return False
+    starts = ("CUDA error: out of memory", "CUDA driver error: out of memory", "CUDA out of memory")
+    return str(error).startswith(starts) or "Cuda failure 2 'out of memory'" in str(error)

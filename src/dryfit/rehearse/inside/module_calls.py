@@ -16,6 +16,7 @@ from dryfit.places import is_ours
 from dryfit.recording.stacks import MODULE_FILE, Frame
 from dryfit.rehearse.inside import phases
 from dryfit.rehearse.inside.identities import Identities
+from dryfit.rehearse.inside.longest.giving import Longest
 from dryfit.rehearse.inside.measuring import Measuring
 from dryfit.rehearse.inside.observing import Observing
 from dryfit.rehearse.inside.phases import Progress
@@ -33,7 +34,7 @@ def module_frame(file: str, name: str, line: int) -> Frame | None:
     return Frame(MODULE_FILE, name[len(_FRAME_NAME) :], 0) if is_module else None
 
 
-def watch(progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing) -> None:
+def watch(progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing, longest: Longest) -> None:
     """Put the wrapper on `torch.nn.Module.__call__`.
 
     It adds no reference to any tensor that would outlive the call, so the allocator sees the same sequence with it.
@@ -77,6 +78,7 @@ def watch(progress: Progress, recorder: Recorder, measuring: Measuring, observin
             begins()
             recorder.model_is_called(module, args, kwargs)
             observing.model_called(module, args, kwargs)
+            longest.model_called(progress.step, progress.phase, args, kwargs)
             output = (call_by_id(id(module)) or through_its_frame(module))(module, *args, **kwargs)
             measuring.model_gave(module, output)
             observing.model_returned(module, output)

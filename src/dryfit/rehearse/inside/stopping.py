@@ -20,6 +20,7 @@ def seen_enough(
     all_have_stepped_twice: bool = True,
     least_steps: int = LEAST_STEPS,
     wants_more: Callable[[], bool] = lambda: False,
+    period: int = 1,
 ) -> str | None:
     """Say why to stop after these steps: "steps", "steady" or "most steps"; None to go on.
 
@@ -31,16 +32,24 @@ def seen_enough(
     (batches of changing shapes are not), and every optimiser has stepped twice (once to make its states, once to hold
     them). Three steps on the card are the least that can tell; twenty the most, so that a program that never becomes
     steady ends too. `wants_more` is asked once they are steady: whether there is something else to be seen in more.
+    With a `period` above 1 the batches differ, in an order that repeats itself after so many steps: not two steps are
+    compared then, but the highest of the last period and of the one before it.
     """
     if steps is not None:
         return "steps" if steps and len(peaks) >= steps else None
     on_the_card = [peak for peak in peaks if any(peak)]
-    early, late = on_the_card[:-STEADY_STEPS], on_the_card[-STEADY_STEPS:]
+    last = STEADY_STEPS if period == 1 else period
+    early, late = on_the_card[:-last], on_the_card[-last:]
+    alike = late if period == 1 else [_highest(early[-period:]), _highest(late)]
     at_the_end = len(on_the_card or peaks) >= MOST_STEPS
-    enough = len(on_the_card) >= least_steps and all_have_stepped_twice
-    if enough and _alike(late) and _is_no_higher(late, early) and (at_the_end or not wants_more()):
+    enough = len(on_the_card) >= max(least_steps, 2 * period) and all_have_stepped_twice
+    if enough and _alike(alike) and _is_no_higher(late, early) and (at_the_end or not wants_more()):
         return "steady"
     return "most steps" if at_the_end else None
+
+
+def _highest(peaks: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return max(peaks, default=(0, 0))
 
 
 def _alike(peaks: Sequence[tuple[int, int]]) -> bool:

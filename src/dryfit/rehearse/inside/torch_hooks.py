@@ -16,6 +16,7 @@ from typing import Any
 from dryfit.recording.model import ZERO_GRAD
 from dryfit.rehearse.inside import module_calls, phases, torch_private
 from dryfit.rehearse.inside.imports import after_import
+from dryfit.rehearse.inside.longest.giving import Longest
 from dryfit.rehearse.inside.measuring import Measuring
 from dryfit.rehearse.inside.observing import Observing
 from dryfit.rehearse.inside.phases import Progress
@@ -27,7 +28,12 @@ _WATCHDOG_PAUSE_SECONDS = 0.25
 
 
 def place(
-    progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing, fault: Callable[[], None]
+    progress: Progress,
+    recorder: Recorder,
+    measuring: Measuring,
+    observing: Observing,
+    longest: Longest,
+    fault: Callable[[], None],
 ) -> None:
     """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
     for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
@@ -37,11 +43,12 @@ def place(
         "model_returned", "module_returned", "backward_is_over", "optimizer_begins", "optimizer_ended",
     ):  # fmt: skip
         setattr(recorder, name, _while_it_works(recorder, getattr(recorder, name)))
-    module_calls.watch(progress, recorder, measuring, observing)
+    module_calls.watch(progress, recorder, measuring, observing, longest)
     _watch_backward(progress, recorder, measuring, observing)
     _watch_optimizers(progress, recorder, measuring, observing)
     torch_private.before_counts_are_reset(recorder.counts_are_reset)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
+    after_import("torch.utils.data.dataloader", longest.watch)
     # Dynamo then runs our frames as they are and compiles what they call, as it does with torch's own.
     after_import("torch._dynamo", lambda _: torch_private.make_dynamo_skip("dryfit.rehearse.inside"))
 

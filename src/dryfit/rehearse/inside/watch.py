@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWriter, Orders
 from dryfit.rehearse.inside import oom, torch_hooks, torch_private, used_on_card
 from dryfit.rehearse.inside.history import History
+from dryfit.rehearse.inside.longest.giving import Longest
 from dryfit.rehearse.inside.measuring import FACTS, Measuring
 from dryfit.rehearse.inside.observing import Observing
 from dryfit.rehearse.inside.peaks import PeakMeter
@@ -39,13 +40,15 @@ class Watch:
         self._measuring = Measuring(self._cannot_switch_on)
         self._observing = Observing()
         self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
-        torch_hooks.place(self._progress, self._recorder, self._measuring, self._observing, fault)
+        self._longest = Longest()
+        self._longest.begin_anew(orders.longest, orders.steps)
+        torch_hooks.place(self._progress, self._recorder, self._measuring, self._observing, self._longest, fault)
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
             from dryfit.rehearse.inside import values
 
-            self._values = values.install(calls.answer, calls.forget)
+            self._values = values.install(calls.answer, calls.forget, orders.assume)
         self.introduce()
         self._measuring.switch_on(orders.measures)
         self._facts: FactFinder | None = None
@@ -63,6 +66,7 @@ class Watch:
         self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
         self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
+        self._longest.begin_anew(orders.longest, orders.steps)
         self.introduce()
         self._measuring.switch_on(orders.measures)
         self._find_facts()
@@ -76,9 +80,15 @@ class Watch:
             **seen,
             "unfaithful_calls": calls.unfaithful_calls(),
             "workspaces": asdict(calls.workspaces_in_doubt()),
+            "devices": [asdict(use) for use in calls.devices_in_use()],
+            "communicators": [asdict(made) for made in calls.communicators()],
+            "module_loading": os.environ.get("CUDA_MODULE_LOADING"),
+            "guessed": [asdict(guessed) for guessed in calls.guessed()],
             "inventions": [asdict(invention) for invention in self._values.inventions()] if self._values else [],
             "not_computed": self._values.failures if self._values else {},
+            "assumptions": self._values.fates if self._values else {},
             "measures": self._measuring.acted(),
+            "loaders": self._longest.facts(),
             "findings": self._observing.findings(),
             "not_observed": self._observing.failure,
             **({"program": self._facts.facts().to_dict()} if self._facts is not None else {}),
@@ -127,6 +137,7 @@ class Watch:
             all_have_stepped_twice=self._progress.all_optimizers_have_stepped_twice,
             least_steps=WATCHED_STEPS if self._orders.watch else LEAST_STEPS,
             wants_more=self._observing.needs_more_steps,
+            period=self._longest.period,
         )
         if why is not None:
             self._stop(why)

@@ -1,10 +1,11 @@
 // The address space that stands for device memory, and where a new range goes in it.
 //
-// PyTorch's allocator breaks ties between free blocks of equal size by their address, so the order in which addresses
-// are handed out decides reserved memory, and a little of allocated memory. As recordings from real cards show it, the
-// Linux driver reserves address space in multiples of 32 MiB, each reservation directly below the last; a range goes
-// into the lowest hole that holds it, and opens a new reservation only where none does. The setting `order=up` hands
-// addresses out upwards instead, as one public set of recordings shows.
+// Up to torch 2.11 the allocator breaks ties between free blocks of equal size by their address, so the order in which
+// addresses are handed out decides reserved memory, and a little of allocated memory. As recordings from real cards show
+// it, the Linux driver reserves address space in multiples of 32 MiB, each reservation directly below the last; a range
+// goes into the lowest hole that holds it, and opens a new reservation only where none does. The setting `order=up`
+// hands addresses out upwards instead, as one public set of recordings shows; `order=down` puts each range directly
+// below the last, as mmap does and as a driver would that reserves no more than it is asked for.
 #include "card.h"
 
 #include <pthread.h>
@@ -139,11 +140,13 @@ static uintptr_t take_from_holes(size_t size, bool exact) {
 }
 
 static uintptr_t find_addresses(size_t size) {
-  uintptr_t base = take_from_holes(size, card()->upwards);
+  bool in_a_row = card()->order != AS_LINUX;
+  uintptr_t base = take_from_holes(size, in_a_row);
   size_t left = lowest_reservation - next_up;
   if (base) return base;
-  if (card()->upwards) {
+  if (in_a_row) {
     if (size > left) return take_from_holes(size, false);
+    if (card()->order == DOWNWARDS) return lowest_reservation -= size;
     base = next_up;
     next_up += size;
     return base;

@@ -47,6 +47,7 @@ enum {
 };
 
 // ---- settings.c: which card this is, from DRYFIT_VIRTUAL_CARD -------------------------------------------------------
+typedef enum { AS_LINUX, UPWARDS, DOWNWARDS } AddressOrder;   // addresses.c says what they are
 typedef struct {
   char name[128];   // as nvidia-smi and torch.cuda.get_device_name show it
   int sm;           // compute capability, 89 for 8.9
@@ -56,7 +57,7 @@ typedef struct {
   size_t memory_bytes;    // total, as cudaMemGetInfo shows it
   size_t outside_bytes;   // of it, taken by the CUDA context from the start
   int count;              // devices of this kind
-  bool upwards;           // addresses are handed out upwards, instead of as the Linux driver does
+  AddressOrder order;     // how addresses are handed out
   int cuda;               // 12 or 13: whose layouts the loaded torch expects
   int cudnn;              // what cudnnGetVersion answers
   bool alone;             // this process is the only one of its distributed world
@@ -137,6 +138,9 @@ bool is_a_device(int device);
 size_t pages(size_t size);                         // rounded up to whole ones, at least one
 bool take_memory(int device, size_t bytes);        // counts bytes as used, unless the card is full; with the lock held
 void give_memory_back(int device, size_t bytes);   // with the lock held
+bool take_outside(int device, size_t bytes);       // of what is free, by a library for itself; false: the card is full
+void give_outside_back(int device, size_t bytes);
+size_t taken_outside(int device);
 
 // ---- copy.c, runtime.c, stream.c, kernel.c: shared with the driver's interface --------------------------------------
 int copy_bytes(void *to, const void *from, size_t n);

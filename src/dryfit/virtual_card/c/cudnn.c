@@ -1,6 +1,8 @@
-// cuDNN: versions, batch normalisation, and recurrent networks, whose weights torch lays out by what cuDNN says. The
-// graph interface (convolutions, attention) is in cudnn_plans.c.
+// cuDNN: versions, descriptors, batch normalisation, dropout and CTC loss. Recurrent networks are in cudnn_recurrent.c,
+// the graph interface (convolutions, attention) in cudnn_plans.c.
 #include "card.h"
+#include "cudnn.h"
+#include "guesses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,59 +19,28 @@ EXPORT const char *cudnnGetErrorString(int status) {
   return status ? "CUDNN_STATUS: virtual cuDNN failed" : "CUDNN_STATUS_SUCCESS";
 }
 
-// ---- batch normalisation --------------------------------------------------------------------------------------------
-// A recording of fp32 NCHW training on a card shows no workspace and no reserve. The persistent kernels, which torch
-// asks for when the layout is channels-last, have one of unknown size.
-static int batch_norm_size(int mode, size_t *bytes) {
-  enum { SPATIAL_PERSISTENT = 2 };
-  if (mode == SPATIAL_PERSISTENT) UNFAITHFUL("cudnnBatchNormalization(SPATIAL_PERSISTENT)");
-  *bytes = 0;
-  return OK;
-}
-EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int ops, void *x, void *z,
-                                                                    void *y, void *scale, void *activation,
-                                                                    size_t *bytes) {
-  return batch_norm_size(mode, bytes);
-}
-EXPORT int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int ops, void *x, void *y,
-                                                             void *dy, void *dz, void *dx, void *scale,
-                                                             void *activation, size_t *bytes) {
-  return batch_norm_size(mode, bytes);
-}
-EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int ops, void *activation,
-                                                                void *x, size_t *bytes) {
-  return batch_norm_size(mode, bytes);
-}
-
 // ---- descriptors ----------------------------------------------------------------------------------------------------
-#define MAX_DIMS 8
-typedef struct {
-  int type, dims, size[MAX_DIMS], stride[MAX_DIMS];
-} Tensor;   // filters too
-typedef struct {
-  int cell, bias, directions, type, input, hidden, output, layers;
-} Rnn;
-typedef struct {
-  int steps, batch, width;
-} Sequence;
-
-static int make(void **descriptor, size_t size) {
+size_t width_of(int type) {
+  return type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : type == INT8 ? 1 : 4;
+}
+size_t elements_of(const Tensor *d) {
+  size_t elements = 1;
+  for (int i = 0; i < d->dims && i < MAX_DIMS; i++) elements *= (size_t)d->size[i];
+  return elements;
+}
+int make_descriptor(void **descriptor, size_t size) {
   enum { CUDNN_STATUS_ALLOC_FAILED = 4003 };
   *descriptor = calloc(1, size);
   return *descriptor ? OK : CUDNN_STATUS_ALLOC_FAILED;
 }
-static int destroy(void *descriptor) {
+int destroy_descriptor(void *descriptor) {
   free(descriptor);
   return OK;
 }
-EXPORT int cudnnCreateTensorDescriptor(void **d) { return make(d, sizeof(Tensor)); }
-EXPORT int cudnnCreateFilterDescriptor(void **d) { return make(d, sizeof(Tensor)); }
-EXPORT int cudnnCreateRNNDescriptor(void **d) { return make(d, sizeof(Rnn)); }
-EXPORT int cudnnCreateRNNDataDescriptor(void **d) { return make(d, sizeof(Sequence)); }
-EXPORT int cudnnDestroyTensorDescriptor(void *d) { return destroy(d); }
-EXPORT int cudnnDestroyFilterDescriptor(void *d) { return destroy(d); }
-EXPORT int cudnnDestroyRNNDescriptor(void *d) { return destroy(d); }
-EXPORT int cudnnDestroyRNNDataDescriptor(void *d) { return destroy(d); }
+EXPORT int cudnnCreateTensorDescriptor(void **d) { return make_descriptor(d, sizeof(Tensor)); }
+EXPORT int cudnnCreateFilterDescriptor(void **d) { return make_descriptor(d, sizeof(Tensor)); }
+EXPORT int cudnnDestroyTensorDescriptor(void *d) { return destroy_descriptor(d); }
+EXPORT int cudnnDestroyFilterDescriptor(void *d) { return destroy_descriptor(d); }
 
 EXPORT int cudnnSetTensorNdDescriptor(Tensor *d, int type, int dims, const int *size, const int *stride) {
   d->type = type;
@@ -97,87 +68,116 @@ EXPORT int cudnnGetFilterNdDescriptor(const Tensor *d, int wanted, int *type, in
   return cudnnGetTensorNdDescriptor(d, wanted, type, dims, size, NULL);
 }
 
-// ---- recurrent networks ---------------------------------------------------------------------------------------------
-enum { RNN_RELU, RNN_TANH, LSTM, GRU };                      // cudnnRNNMode_t
-enum { NO_BIAS, INPUT_BIAS, DOUBLE_BIAS, RECURRENT_BIAS };   // cudnnRNNBiasMode_t
-enum { FLOAT, DOUBLE, HALF, INT8, BFLOAT16 = 9 };            // cudnnDataType_t
+// ---- batch normalisation --------------------------------------------------------------------------------------------
+// A recording of fp32 NCHW training on a card shows no workspace and no reserve. For channels-last torch asks for the
+// persistent kernels. Their backward pass needs the input and the saved statistics, which torch keeps itself, so a
+// reserve is not needed; at most it is the bit for each element that the same functions keep of an activation. Their
+// workspace is for sums over the blocks of a launch, two floats for each of 64 channels, and one or two blocks run on a
+// multiprocessor; up to four times that is allowed for.
+enum { SPATIAL_PERSISTENT = 2, CHANNELS_OF_A_BLOCK = 64 };
 
-static size_t width_of(int type) {
-  return type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : type == INT8 ? 1 : 4;
-}
-static size_t gates(const Rnn *r) { return r->cell == LSTM ? 4 : r->cell == GRU ? 3 : 1; }
-static size_t biases(const Rnn *r) { return r->bias == NO_BIAS ? 0 : r->bias == DOUBLE_BIAS ? 2 : 1; }
-static size_t hidden(const Rnn *r) { return (size_t)r->hidden; }
-static size_t output(const Rnn *r) { return (size_t)r->output; }
-static bool projects(const Rnn *r) { return r->output != r->hidden; }
-// Layers are counted once per direction: "pseudo-layers".
-static size_t inputs_of(const Rnn *r, int layer) {
-  return layer < r->directions ? (size_t)r->input : output(r) * (size_t)r->directions;
-}
-static size_t matrix_elements(const Rnn *r, int layers) {   // in the matrices of the first so many
-  size_t n = 0;
-  for (int layer = 0; layer < layers; layer++)
-    n += gates(r) * hidden(r) * (inputs_of(r, layer) + output(r)) + (projects(r) ? output(r) * hidden(r) : 0);
-  return n;
-}
-
-EXPORT int cudnnSetRNNDescriptor_v8(Rnn *r, int algorithm, int cell, int bias, int direction, int input_mode, int type,
-                                    int precision, int math, int input, int hidden_size, int output_size, int layers,
-                                    void *dropout, unsigned flags) {
-  *r = (Rnn){.cell = cell,
-             .bias = bias,
-             .directions = direction ? 2 : 1,
-             .type = type,
-             .input = input,
-             .hidden = hidden_size,
-             .output = output_size ? output_size : hidden_size,
-             .layers = layers};
+static int batch_norm_workspace(int mode, size_t *bytes) {
+  size_t sums = (size_t)card()->sms * CHANNELS_OF_A_BLOCK * 2 * sizeof(float);
+  Guess guess = {.low = 0, .expected = sums, .high = 4 * sums};
+  *bytes = mode == SPATIAL_PERSISTENT ? guess_for_a_call(BATCH_NORM, guess) : 0;
   return OK;
 }
-EXPORT int cudnnSetRNNDataDescriptor(Sequence *d, int type, int layout, int steps, int batch, int width,
-                                     const int *lengths, void *fill) {
-  *d = (Sequence){.steps = steps, .batch = batch, .width = width};
+EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int ops, void *x, void *z,
+                                                                    void *y, void *scale, void *activation,
+                                                                    size_t *bytes) {
+  return batch_norm_workspace(mode, bytes);
+}
+EXPORT int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int ops, void *x, void *y,
+                                                             void *dy, void *dz, void *dx, void *scale,
+                                                             void *activation, size_t *bytes) {
+  return batch_norm_workspace(mode, bytes);
+}
+EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int ops, void *activation,
+                                                                void *x, size_t *bytes) {
+  *bytes = 0;
   return OK;
 }
-EXPORT int cudnnGetRNNWeightSpaceSize(void *handle, const Rnn *r, size_t *bytes) {
-  int layers = r->layers * r->directions;
-  *bytes = width_of(r->type) * (matrix_elements(r, layers) + (size_t)layers * biases(r) * gates(r) * hidden(r));
+// A reserve would live as long as the input that is kept for the backward pass, and there is none to know it by.
+EXPORT int cudnnBatchNormalizationForwardTrainingEx(void *handle, int mode, int ops, void *alpha, void *beta,
+                                                    const Tensor *x, void *x_at, void *z, void *z_at, void *y,
+                                                    void *y_at, void *of_scale, void *scale, void *bias, double factor,
+                                                    void *mean, void *variance, double epsilon, void *saved_mean,
+                                                    void *saved_variance, void *activation, void *workspace,
+                                                    size_t workspace_bytes, void *reserve, size_t reserve_bytes) {
+  size_t elements = elements_of(x);
+  Guess guess = {.low = 0, .expected = 0, .high = elements / 8};
+  if (mode == SPATIAL_PERSISTENT) hold_guess(BATCH_NORM, x_at, elements * width_of(x->type), guess);
   return OK;
 }
-
-// Where matrix and bias number `id` of a layer lie: first the gates' input matrices, then the recurrent ones, then the
-// projection; all layers' biases follow all layers' matrices.
-EXPORT int cudnnGetRNNWeightParams(void *handle, const Rnn *r, int layer, size_t bytes, char *space, int id,
-                                   Tensor *matrix, void **matrix_at, Tensor *bias, void **bias_at) {
-  size_t n = (size_t)id, inputs = inputs_of(r, layer), begin = matrix_elements(r, layer);
-  bool projection = n == 2 * gates(r), recurrent = n >= gates(r);
-  size_t rows = projection ? output(r) : hidden(r);
-  size_t columns = projection ? hidden(r) : recurrent ? output(r) : inputs;
-  size_t recurrent_begin = begin + gates(r) * hidden(r) * inputs;
-  size_t at = projection  ? recurrent_begin + gates(r) * hidden(r) * output(r)
-              : recurrent ? recurrent_begin + (n - gates(r)) * rows * columns
-                          : begin + n * rows * columns;
-  bool has_matrix = !projection || projects(r);
-  const int none[3] = {0}, matrix_size[3] = {1, (int)rows, (int)columns}, bias_size[3] = {1, r->hidden, 1};
-  if (matrix) cudnnSetTensorNdDescriptor(matrix, r->type, has_matrix ? 3 : 0, matrix_size, none);
-  if (matrix_at) *matrix_at = has_matrix ? space + width_of(r->type) * at : NULL;
-
-  bool has_bias = !projection && (r->bias == DOUBLE_BIAS || r->bias == (recurrent ? RECURRENT_BIAS : INPUT_BIAS));
-  size_t within = r->bias == DOUBLE_BIAS ? n : n % gates(r);
-  size_t bias_begin = matrix_elements(r, r->layers * r->directions) + (size_t)layer * biases(r) * gates(r) * hidden(r);
-  if (bias) cudnnSetTensorNdDescriptor(bias, r->type, has_bias ? 3 : 0, bias_size, none);
-  if (bias_at) *bias_at = has_bias ? space + width_of(r->type) * (bias_begin + within * hidden(r)) : NULL;
+EXPORT int cudnnBatchNormalizationBackwardEx(void *handle, int mode, int ops, void *alpha, void *beta, void *alpha_of,
+                                             void *beta_of, void *x, void *x_at) {
+  let_guess_go(BATCH_NORM, x_at);
   return OK;
 }
 
-// What training must keep of every step: the gates, the cell state (LSTM) or the reset product (GRU), and the output of
-// each layer. cuDNN's own figure is at least this.
-EXPORT int cudnnGetRNNTempSpaceSizes(void *handle, const Rnn *r, int training, const Sequence *x, size_t *workspace,
-                                     size_t *reserve) {
-  UNFAITHFUL("cudnnGetRNNTempSpaceSizes");
-  size_t one = (size_t)x->steps * (size_t)x->batch * (size_t)r->directions * hidden(r) * width_of(r->type);
-  size_t kept = gates(r) + (r->cell == LSTM || r->cell == GRU ? 2 : 1);
-  if (workspace) *workspace = one * gates(r);
-  if (reserve) *reserve = training ? one * (size_t)r->layers * kept : 0;
+// ---- dropout --------------------------------------------------------------------------------------------------------
+// Recurrent networks with dropout keep states of cuDNN's random numbers: a few MiB, they say. That is one of cuRAND's
+// XORWOW states, 48 bytes, for each thread that the card can run at a time.
+static Guess dropout_states(void) {
+  enum { XORWOW_BYTES = 48 };
+  size_t bytes = (size_t)card()->sms * (size_t)card()->threads_per_sm * XORWOW_BYTES;
+  return (Guess){.low = 0, .expected = bytes, .high = 2 * bytes};
+}
+EXPORT int cudnnCreateDropoutDescriptor(void **d) { return make_descriptor(d, sizeof(Dropout)); }
+EXPORT int cudnnDestroyDropoutDescriptor(void *d) { return destroy_descriptor(d); }
+EXPORT int cudnnDropoutGetStatesSize(void *handle, size_t *bytes) {
+  *bytes = dropout_states().expected;
+  return OK;
+}
+EXPORT int cudnnSetDropoutDescriptor(Dropout *d, void *handle, float probability, void *states, size_t bytes,
+                                     unsigned long long seed) {
+  d->probability = probability;
+  if (!states) return OK;
+  guess_for_a_call(DROPOUT_STATES, (Guess){0});
+  hold_guess(DROPOUT_STATES, states, bytes, dropout_states());
+  return OK;
+}
+EXPORT int cudnnRestoreDropoutDescriptor(Dropout *d, void *handle, float probability, void *states, size_t bytes,
+                                         unsigned long long seed) {
+  d->probability = probability;
+  return OK;
+}
+
+// ---- CTC loss -------------------------------------------------------------------------------------------------------
+// The loss is a sum over all alignments: a row of 2 x labels + 1 sums for each step and sequence, forwards, and another
+// backwards for the gradient. At most, the probabilities are kept besides, as floats.
+typedef struct {
+  int most_labels;
+} Ctc;
+enum { MOST_LABELS = 255 };   // of what cuDNN takes, where nothing says how many there are
+
+static size_t ctc_workspace(const Tensor *probabilities, const void *gradients, int most_labels) {
+  size_t steps_and_sequences = (size_t)probabilities->size[0] * (size_t)probabilities->size[1];
+  size_t sums = steps_and_sequences * (2 * (size_t)most_labels + 1) * sizeof(float);
+  size_t expected = gradients ? 2 * sums : sums;
+  size_t high = expected + elements_of(probabilities) * sizeof(float);
+  return guess_for_a_call(CTC_LOSS, (Guess){.low = sums, .expected = expected, .high = high});
+}
+EXPORT int cudnnCreateCTCLossDescriptor(void **d) { return make_descriptor(d, sizeof(Ctc)); }
+EXPORT int cudnnDestroyCTCLossDescriptor(void *d) { return destroy_descriptor(d); }
+EXPORT int cudnnSetCTCLossDescriptor_v8(Ctc *d, int type, int normalisation, int gradients, int most_labels) {
+  d->most_labels = most_labels;
+  return OK;
+}
+EXPORT int cudnnSetCTCLossDescriptor_v9(Ctc *d, int type, int normalisation, int gradients, int most_labels) {
+  return cudnnSetCTCLossDescriptor_v8(d, type, normalisation, gradients, most_labels);
+}
+EXPORT int cudnnGetCTCLossWorkspaceSize(void *handle, const Tensor *probabilities, const void *gradients,
+                                        const int *labels, const int *label_counts, const int *steps, int algorithm,
+                                        void *d, size_t *bytes) {
+  int most_labels = 0;
+  for (int i = 0; i < probabilities->size[1]; i++)
+    if (label_counts[i] > most_labels) most_labels = label_counts[i];
+  *bytes = ctc_workspace(probabilities, gradients, most_labels);
+  return OK;
+}
+EXPORT int cudnnGetCTCLossWorkspaceSize_v8(void *handle, int algorithm, const Ctc *d, const Tensor *probabilities,
+                                           const void *gradients, size_t *bytes) {
+  *bytes = ctc_workspace(probabilities, gradients, d->most_labels ? d->most_labels : MOST_LABELS);
   return OK;
 }

@@ -13,16 +13,19 @@ Ranges device_ranges;
 static Ranges pinned_ranges;
 enum { PINNED_HERE, REGISTERED };   // the kinds of those
 
-static size_t used[MAX_DEVICES], peak_used[MAX_DEVICES];   // as the driver counts them, without `outside_bytes`
+// As the driver counts them, without `outside_bytes`: what programs take, and what NCCL does for itself.
+static size_t used[MAX_DEVICES], peak_used[MAX_DEVICES], most_used[MAX_DEVICES], outside[MAX_DEVICES];
 static struct {
   size_t used, peak_used, reserved, peak_reserved;
 } pools[MAX_DEVICES];
 
 // ---- counting -------------------------------------------------------------------------------------------------------
+static size_t left_of(int device) { return usable_bytes() - outside[device] - used[device]; }   // with the lock held
 bool take_memory(int device, size_t bytes) {
-  if (bytes > usable_bytes() - used[device]) return false;
+  if (bytes > left_of(device)) return false;
   used[device] += bytes;
   if (used[device] > peak_used[device]) peak_used[device] = used[device];
+  if (used[device] > most_used[device]) most_used[device] = used[device];
   return true;
 }
 void give_memory_back(int device, size_t bytes) { used[device] -= bytes; }
@@ -35,10 +38,33 @@ static size_t locked_read(const size_t *value) {
 }
 bool is_a_device(int device) { return device >= 0 && device < MAX_DEVICES; }
 size_t used_bytes(int device) { return is_a_device(device) ? locked_read(&used[device]) : 0; }
-size_t free_bytes(int device) { return usable_bytes() - used_bytes(device); }
+size_t taken_outside(int device) { return is_a_device(device) ? locked_read(&outside[device]) : 0; }
+size_t free_bytes(int device) {
+  lock_card();
+  size_t left = is_a_device(device) ? left_of(device) : usable_bytes();
+  unlock_card();
+  return left;
+}
+
+bool take_outside(int device, size_t bytes) {
+  lock_card();
+  bool fits = bytes <= left_of(device);
+  if (fits) outside[device] += bytes;
+  unlock_card();
+  return fits;
+}
+void give_outside_back(int device, size_t bytes) {
+  lock_card();
+  outside[device] -= bytes;
+  unlock_card();
+}
 
 EXPORT size_t dryfit_used_bytes(int device) { return used_bytes(device); }
 EXPORT size_t dryfit_peak_used_bytes(int device) { return is_a_device(device) ? locked_read(&peak_used[device]) : 0; }
+EXPORT size_t dryfit_most_used_bytes(int device) {   // ever
+  return is_a_device(device) ? locked_read(&most_used[device]) : 0;
+}
+EXPORT int dryfit_board_of(int device) { return board_of(device); }   // as nvidia-smi numbers it
 EXPORT void dryfit_reset_peak_used(int device) {
   if (!is_a_device(device)) return;
   lock_card();
@@ -144,7 +170,7 @@ int allocate_from_pool(void **out, size_t size, int device) {
   int status = rounded < size ? OUT_OF_MEMORY : OK;
   if (status == OK) {
     growth = pool_growth(device, ROUND_UP(want, POOL_STEP));
-    if (growth > usable_bytes() - used[device]) growth = pool_growth(device, ROUND_UP(want, DEVICE_PAGE));
+    if (growth > left_of(device)) growth = pool_growth(device, ROUND_UP(want, DEVICE_PAGE));
     status = place(out, size, device, BY_POOL, growth);
   }
   if (status == OK) {

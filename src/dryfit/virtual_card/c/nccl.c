@@ -2,6 +2,7 @@
 // values and make the same calls. Otherwise the other ranks are real processes on this host, and payloads up to 64 KiB
 // pass between them, so that scripts agree with each other; larger ones are never looked at.
 #include "card.h"
+#include "nccl_buffers.h"
 #include "ranks.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 };   // ncclResult_t
+enum { UNHANDLED_CUDA_ERROR = 1, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 };   // ncclResult_t
 enum {
   INT8,
   UINT8,
@@ -31,24 +32,36 @@ typedef struct {
   int ranks, rank, device, splits;
   uint64_t key;
   World *world;   // NULL: alone
+  Buffers *buffers;
 } Comm;
 typedef struct {
   char bytes[128];
 } UniqueId;   // passed by value
 
 // ---- communicators --------------------------------------------------------------------------------------------------
-static int join(Comm **out, int ranks, int rank, uint64_t key) {
+static int card_is_full(void) {   // in NCCL's words
+  fail("Cuda failure 2 'out of memory': NCCL found no room on the card for its own buffers.");
+  return UNHANDLED_CUDA_ERROR;
+}
+static int join_on(int device, Comm **out, int ranks, int rank, uint64_t key) {
   Comm *comm = calloc(1, sizeof *comm);
   if (!comm) return SYSTEM_ERROR;
-  *comm = (Comm){.ranks = ranks, .rank = rank, .device = current_device(), .key = key};
-  if (ranks > 1) UNFAITHFUL("ncclCommInitRank(buffers)");   // NCCL takes memory for its channels; how much it won't say
+  *comm = (Comm){.ranks = ranks, .rank = rank, .device = device, .key = key};
+  if (!(comm->buffers = buffers_of_communicator(ranks, rank, device))) {
+    free(comm);
+    return card_is_full();
+  }
   bool alone = card()->alone || !key || ranks < 2;
   if (!alone && !(comm->world = meet(key, ranks, rank))) {
+    give_buffers_back(comm->buffers);
     free(comm);
     return SYSTEM_ERROR;
   }
   *out = comm;
   return OK;
+}
+static int join(Comm **out, int ranks, int rank, uint64_t key) {
+  return join_on(current_device(), out, ranks, rank, key);
 }
 static uint64_t key_of(const UniqueId *id) {
   uint64_t key;
@@ -70,9 +83,8 @@ EXPORT int ncclCommInitRankScalable(Comm **comm, int ranks, int rank, int ids, c
 }
 EXPORT int ncclCommInitAll(Comm **comms, int count, const int *devices) {   // all ranks in this process
   for (int i = 0; i < count; i++) {
-    int status = join(&comms[i], count, i, 0);
+    int status = join_on(devices ? devices[i] : i, &comms[i], count, i, 0);
     if (status != OK) return status;
-    comms[i]->device = devices ? devices[i] : i;
   }
   return OK;
 }
@@ -96,7 +108,10 @@ EXPORT int ncclCommSplit(Comm *from, int color, int key, Comm **comm, void *conf
   return join(comm, ranks, rank, of_group);
 }
 EXPORT int ncclCommDestroy(Comm *comm) {
-  if (comm) leave(comm->world);
+  if (comm) {
+    leave(comm->world);
+    give_buffers_back(comm->buffers);
+  }
   free(comm);
   return OK;
 }
@@ -159,6 +174,10 @@ typedef struct {
   size_t stride;    // 0: alone, and everybody brought the same
 } Parts;
 static bool senseless(const Comm *comm, int type) { return !comm || type < 0 || type >= TYPES; }
+static int begin(Comm *comm, int type) {
+  if (senseless(comm, type)) return INVALID_ARGUMENT;
+  return connect_for_collectives(comm->buffers) ? OK : card_is_full();
+}
 static int gather_parts(Comm *comm, const void *mine, size_t bytes, Parts *parts) {
   *parts = (Parts){0};
   if (bytes > PAYLOAD) return OK;
@@ -281,29 +300,29 @@ EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *scalar, int type, int r
 
 // ---- collective calls -----------------------------------------------------------------------------------------------
 EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
-  if (senseless(comm, type)) return INVALID_ARGUMENT;
   Parts parts;
-  int status = gather_parts(comm, in, n * type_bytes[type], &parts);
+  int status = begin(comm, type);
+  if (status == OK) status = gather_parts(comm, in, n * type_bytes[type], &parts);
   if (status != OK) return status;
   if (!parts.at) return copy_bytes(out, in, n * type_bytes[type]);
   reduce(&parts, 0, out, n, type, op, comm->ranks);
   return OK;
 }
 EXPORT int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, Comm *comm, void *stream) {
-  if (senseless(comm, type)) return INVALID_ARGUMENT;
   Parts parts;
-  int status = gather_parts(comm, in, n * type_bytes[type], &parts);
+  int status = begin(comm, type);
+  if (status == OK) status = gather_parts(comm, in, n * type_bytes[type], &parts);
   if (status != OK || comm->rank != root) return status;
   if (!parts.at) return copy_bytes(out, in, n * type_bytes[type]);
   reduce(&parts, 0, out, n, type, op, comm->ranks);
   return OK;
 }
 EXPORT int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
-  if (senseless(comm, type)) return INVALID_ARGUMENT;
-  size_t mine = (size_t)comm->rank * n * type_bytes[type];
   Parts parts;
-  int status = gather_parts(comm, in, (size_t)comm->ranks * n * type_bytes[type], &parts);
+  int status = begin(comm, type);
+  if (status == OK) status = gather_parts(comm, in, (size_t)comm->ranks * n * type_bytes[type], &parts);
   if (status != OK) return status;
+  size_t mine = (size_t)comm->rank * n * type_bytes[type];
   if (!parts.at) return copy_bytes(out, (const char *)in + mine, n * type_bytes[type]);
   reduce(&parts, mine, out, n, type, op, comm->ranks);
   return OK;
@@ -316,17 +335,19 @@ static int gather(const void *in, char *out, size_t bytes, Comm *comm, bool want
   return OK;
 }
 EXPORT int ncclAllGather(const void *in, char *out, size_t n, int type, Comm *comm, void *stream) {
-  if (senseless(comm, type)) return INVALID_ARGUMENT;
-  return gather(in, out, n * type_bytes[type], comm, true);
+  int status = begin(comm, type);
+  return status != OK ? status : gather(in, out, n * type_bytes[type], comm, true);
 }
 EXPORT int ncclGather(const void *in, char *out, size_t n, int type, int root, Comm *comm, void *stream) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
+  for (int peer = 0; peer < comm->ranks; peer++)   // NCCL sends and receives, one by one
+    if ((comm->rank == root || peer == root) && !connect_to_peer(comm->buffers, peer)) return card_is_full();
   return gather(in, out, n * type_bytes[type], comm, comm->rank == root);
 }
 EXPORT int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
-  if (senseless(comm, type)) return INVALID_ARGUMENT;
   Parts parts;
-  int status = gather_parts(comm, comm->rank == root ? in : out, n * type_bytes[type], &parts);
+  int status = begin(comm, type);
+  if (status == OK) status = gather_parts(comm, comm->rank == root ? in : out, n * type_bytes[type], &parts);
   if (status != OK) return status;
   if (comm->world && parts.at) return copy_bytes(out, part_of(&parts, root), n * type_bytes[type]);
   return copy_bytes(out, comm->rank == root ? in : out, n * type_bytes[type]);
@@ -349,6 +370,7 @@ static _Thread_local struct {
 } group;
 
 static int add_transfer(Transfer transfer) {
+  if (!connect_to_peer(transfer.comm->buffers, transfer.peer)) return card_is_full();
   if (group.count == group.room) {
     int room = group.room ? 2 * group.room : 64;
     Transfer *at = realloc(group.at, sizeof *at * (size_t)room);

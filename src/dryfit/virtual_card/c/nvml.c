@@ -13,7 +13,7 @@ static void *handle_of(int board) { return (void *)(uintptr_t)(board + 1); }
 static int board_on(const void *handle) { return (int)(uintptr_t)handle - 1; }
 static size_t shown_as_used(const void *handle) {   // nothing of a card that the program does not see
   int device = device_on(board_on(handle));
-  return device < 0 ? 0 : used_bytes(device) + card()->outside_bytes;
+  return device < 0 ? 0 : used_bytes(device) + taken_outside(device) + card()->outside_bytes;
 }
 
 EXPORT int nvmlInit_v2(void) { return OK; }

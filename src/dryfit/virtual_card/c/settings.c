@@ -54,7 +54,7 @@ static void set(const char *key, const char *value) {
   NUMBER(cudnn, 0, INT32_MAX);
   NUMBER(alone, 0, 1);
   NUMBER(wait_seconds, 0, INT32_MAX);
-  else if (IS(order)) settings.upwards = !strcmp(value, "up");
+  else if (IS(order)) settings.order = !strcmp(value, "up") ? UPWARDS : !strcmp(value, "down") ? DOWNWARDS : AS_LINUX;
   else fprintf(stderr, "dryfit: DRYFIT_VIRTUAL_CARD has no setting '%s'; it is left out.\n", key);
 }
 

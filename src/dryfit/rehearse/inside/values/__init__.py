@@ -7,8 +7,9 @@ allocations. docs/values.md says what is known, and which answer is given to wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from dryfit.rehearse.assumptions import parse
 from dryfit.rehearse.inside.values import front_end as _front_end
 from dryfit.rehearse.inside.values.engine import Engine
 from dryfit.rehearse.inside.values.inventions import Invention
@@ -45,15 +46,21 @@ class Values:
         """The invented values so far, those that decided a size first."""
         return self._engine.inventions.listed()
 
+    @property
+    def fates(self) -> dict[str, str]:
+        """What became of each place of `--assume`, as `assumptions.notes` reads it."""
+        return self._engine.assumed.fates
 
-def install(answer: Callable[[int], None], forget: Callable[[], None]) -> Values:
+
+def install(answer: Callable[[int], None], forget: Callable[[], None], assume: Sequence[str] = ()) -> Values:
     """Follow the operators of this process from now on.
 
     Example:
         values = install(calls.answer, calls.forget)
 
     Call it once, after torch is imported and before the program uses the card. `answer(n)` must make `n` the next
-    integer that CUDA code reads from the device, and `forget()` withdraw what was not read.
+    integer that CUDA code reads from the device, and `forget()` withdraw what was not read. `assume` is what the person
+    said of values that are not known, as `assumptions.parse` reads it.
     """
-    engine = Engine(answer, forget)
+    engine = Engine(answer, forget, parse(assume))
     return Values(engine, _front_end.install(engine))

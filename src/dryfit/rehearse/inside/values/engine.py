@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from dryfit.rehearse.assumptions import Assumption
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.values import host
-from dryfit.rehearse.inside.values.inventions import Inventions
-from dryfit.rehearse.inside.values.known import SMALL_BYTES, KnownStorages, fills_its_storage, storage_identity
+from dryfit.rehearse.inside.values.assumed import Assumed
+from dryfit.rehearse.inside.values.inventions import Inventions, Key
+from dryfit.rehearse.inside.values.known import (
+    SMALL_BYTES,
+    Choice,
+    KnownStorages,
+    fills_its_storage,
+    most_bytes,
+    storage_identity,
+)
 from dryfit.rehearse.inside.values.operators import Operator, with_tensors_for_numbers
 
 Kernel = Callable[..., Any]
@@ -43,18 +52,24 @@ class _PerThread(threading.local):
         self.kept: int | None = None
         self.numbers: list[Any] = []
         self.inside: str = ""
+        self.is_listed = False
 
 
 class Engine:
     """The state all followed operators share.
 
     `answer(n)` makes `n` the next integer that CUDA code reads from the device, `forget()` withdraws such answers.
-    `failures` counts the operators whose CPU kernel refused, by name: what they gave is unknown.
+    `failures` counts the operators whose CPU kernel refused, by name: what they gave is unknown. `turns` has, by the
+    line, what a loop was answered last and how often in a row.
     """
 
-    def __init__(self, answer: Callable[[int], None], forget: Callable[[], None]) -> None:
+    def __init__(
+        self, answer: Callable[[int], None], forget: Callable[[], None], assumptions: Sequence[Assumption] = ()
+    ) -> None:
         self.known = KnownStorages()
         self.inventions = Inventions()
+        self.assumed = Assumed(assumptions)
+        self.turns: dict[Any, tuple[Any, int]] = {}
         self.failures: Counter[str] = Counter()
         self.hints = _PerThread()
         self._answer, self._forget = answer, forget
@@ -69,10 +84,11 @@ class Engine:
         changed = list(host.cuda_tensors(operator.targets(args, kwargs) if operator.written else result))
         if not changed:
             return result
-        if self._worth_computing(operator, inputs, changed) and self._run(operator, args, kwargs, result):
+        choice = self.known.choice_in([*inputs, *changed] if operator.written else inputs)
+        if self._worth_computing(operator, inputs, changed, choice) and self._run(operator, args, kwargs, result):
             for tensor in changed:
-                if self._becomes_known(operator, tensor):
-                    self.known.remember(tensor, assumed=assumed)
+                if self._becomes_known(operator, tensor, choice):
+                    self.known.remember(tensor, assumed=assumed or self._stays_assumed(operator, tensor), choice=choice)
         elif operator.written:
             for tensor in changed:
                 self.known.forget(tensor)
@@ -107,18 +123,19 @@ class Engine:
             return True
         return _may_be_known(tensor) and tensor.nbytes <= SMALL_BYTES and fills_its_storage(tensor)
 
-    def written_by_policy(self, card: torch.Tensor, value: torch.Tensor) -> None:
+    def written_by_policy(self, card: torch.Tensor, value: torch.Tensor, choice: Choice | None = None) -> None:
         """Put a value that was chosen into a small tensor of the card, which is known from then on."""
-        if fills_its_storage(card) and not torch_private.is_capturing():
+        if fills_its_storage(card, most_bytes(choice)) and not torch_private.is_capturing():
             with torch_private.without_torch_function(), torch_private.below_autograd():
                 host.on_host(card).copy_(value)
-            self.known.remember(card, assumed=False)
+            self.known.remember(card, assumed=False, choice=choice)
         else:
             self.known.forget(card)
 
     def attempt(self, operator: Operator, args: Any, kwargs: Any) -> Any:
         """What the operator gives on the CPU; None if it cannot, which counts as a failure, or if that is too much."""
-        if any(tensor.nbytes > _LOOKED_AT_BYTES for tensor in host.cuda_tensors(args)):
+        tensors = list(host.cuda_tensors(args))
+        if any(tensor.nbytes > _looked_at_bytes(self.known.choice_in(tensors)) for tensor in tensors):
             return None
         try:
             with torch_private.without_torch_function(), torch_private.below_autograd():
@@ -137,20 +154,40 @@ class Engine:
             self._forget()
 
     @contextmanager
-    def telling(self, inside: str, *, kept: int | None = None, numbers: tuple[Any, ...] = ()) -> Iterator[None]:
-        """While operator `inside` runs, let unknown masks keep `kept` elements and unknown numbers be `numbers`."""
+    def telling(
+        self, inside: str, *, kept: int | None = None, numbers: tuple[Any, ...] = (), listed: bool = False
+    ) -> Iterator[None]:
+        """While operator `inside` runs, let unknown masks keep `kept` elements and unknown numbers be `numbers`.
+
+        With `listed`, what is asked meanwhile is listed already.
+        """
         hints = self.hints
-        before = hints.inside, hints.kept, hints.numbers
-        hints.inside, hints.kept, hints.numbers = inside, kept, list(numbers)
+        before = hints.inside, hints.kept, hints.numbers, hints.is_listed
+        hints.inside, hints.kept, hints.numbers, hints.is_listed = inside, kept, list(numbers), listed
         try:
             yield
         finally:
-            hints.inside, hints.kept, hints.numbers = before
+            hints.inside, hints.kept, hints.numbers, hints.is_listed = before
 
-    def record(self, what: str, answer: str, *, decides_size: bool) -> None:
-        """List an invented value, in the name of the operator the program called."""
+    def record(self, what: str, answer: str, *, decides_size: bool, kind: str = "", size: int = 0) -> Key | None:
+        """List an invented value, in the name of the operator the program called; its key, if that was not done."""
+        if self.hints.is_listed:
+            return None
         inside = self.hints.inside
-        self.inventions.record(inside or what, answer, decides_size=decides_size or bool(inside))
+        return self.inventions.record(
+            inside or what, answer, decides_size=decides_size or bool(inside), kind=kind, size=size
+        )
+
+    def setting(self, kind: str) -> Assumption | None:
+        """What the person told us to assume of a kind of value at the line that is running."""
+        program, library = self.inventions.places() if self.assumed.has_places else (None, None)
+        return self.assumed.setting(kind, (library, program))
+
+    def sizes_follow_from(self, *values: Any) -> None:
+        """Note that sizes follow from these known values, which may follow from a choice of ours."""
+        choice = self.known.choice_in(host.cuda_tensors(values))
+        if choice is not None and choice.key is not None:
+            self.inventions.decided_a_size(choice.key)
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
@@ -159,20 +196,27 @@ class Engine:
         yield from host.cuda_tensors(args[operator.first_read :])
         yield from host.cuda_tensors([value for name, value in kwargs.items() if name not in written])
 
-    def _worth_computing(self, operator: Operator, inputs: list[torch.Tensor], changed: list[torch.Tensor]) -> bool:
+    def _worth_computing(
+        self, operator: Operator, inputs: list[torch.Tensor], changed: list[torch.Tensor], choice: Choice | None
+    ) -> bool:
         if len(changed) > _MANY_TENSORS or torch_private.is_capturing() or self.failures[operator.name] >= 3:
             return False
-        if not all(tensor.nbytes <= _limit_bytes(tensor) and _may_be_known(tensor) for tensor in changed):
+        if not all(tensor.nbytes <= _limit_bytes(tensor, choice) and _may_be_known(tensor) for tensor in changed):
             return False
-        if any(tensor.nbytes > _LOOKED_AT_BYTES for tensor in inputs):
+        if any(tensor.nbytes > _looked_at_bytes(choice) for tensor in inputs):
             return False
         # A part written into something unknown leaves it unknown: no need to compute the part.
-        return not operator.written or any(self._becomes_known(operator, tensor) for tensor in changed)
+        return not operator.written or any(self._becomes_known(operator, tensor, choice) for tensor in changed)
 
-    def _becomes_known(self, operator: Operator, tensor: torch.Tensor) -> bool:
+    def _becomes_known(self, operator: Operator, tensor: torch.Tensor, choice: Choice | None) -> bool:
         if storage_identity(tensor) in self.known.references:
             return True
-        return tensor.untyped_storage().nbytes() <= SMALL_BYTES and (not operator.written or fills_its_storage(tensor))
+        most = most_bytes(choice)
+        return tensor.untyped_storage().nbytes() <= most and (not operator.written or fills_its_storage(tensor, most))
+
+    def _stays_assumed(self, operator: Operator, tensor: torch.Tensor) -> bool:
+        """Whether a stand-in was overwritten in part alone."""
+        return bool(operator.written) and self.known.is_assumed(tensor) and not fills_its_storage(tensor)
 
     def _run(self, operator: Operator, args: Any, kwargs: Any, result: Any) -> bool:
         try:
@@ -192,8 +236,14 @@ def stand_in_for(dtype: torch.dtype) -> float | int | bool | complex:
     return 1.0 if dtype.is_floating_point else 0
 
 
-def _limit_bytes(tensor: torch.Tensor) -> int:
+def _limit_bytes(tensor: torch.Tensor, choice: Choice | None) -> int:
+    if choice is not None and choice.routes:
+        return most_bytes(choice)
     return _FLOATING_BYTES if tensor.is_floating_point() else SMALL_BYTES
+
+
+def _looked_at_bytes(choice: Choice | None) -> int:
+    return max(_LOOKED_AT_BYTES, most_bytes(choice))
 
 
 def _may_be_known(tensor: torch.Tensor) -> bool:

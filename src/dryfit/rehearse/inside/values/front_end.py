@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dryfit.rehearse.inside import torch_private
-from dryfit.rehearse.inside.values import collectives, decisions, launches
+from dryfit.rehearse.inside.values import collectives, decisions, launches, numbers
 from dryfit.rehearse.inside.values.engine import TINY_ELEMENTS, Engine
 from dryfit.rehearse.inside.values.known import SMALL_BYTES, storage_identity
 from dryfit.rehearse.inside.values.operators import Operator, followed, with_tensors_for_numbers
@@ -117,18 +117,21 @@ def _override(engine: Engine, operator: Operator, kernel: Callable[..., Any]) ->
 
 def _follow(engine: Engine, operator: Operator, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Our kernel for an operator without a policy. Nearly every call ends at the first unknown input: that is fast."""
-    known = engine.known.references
+    known, chosen = engine.known.references, engine.known.chosen
     computed, overwritten, stand_in = engine.computed, engine.overwritten, engine.stand_in
     writes, first_read, forget = bool(operator.written), operator.first_read, engine.known.forget
     writes_first = [at for at, _ in operator.written] == [0]
-    tensor_class, numbers = torch.Tensor, operator.number_positions
+    tensor_class, number_positions = torch.Tensor, operator.number_positions
 
     def is_unknown(tensor: Any) -> bool:
         return storage_identity(tensor) not in known and tensor.is_cuda and tensor.numel() > 0
 
+    def follows_from_choice(args: Any) -> bool:
+        return any(isinstance(value, tensor_class) and storage_identity(value) in chosen for value in args[1:])
+
     def follow(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         # What fills a large tensor from nothing has no unknown input, and nothing to compute either.
-        if not (first_read and args[0].nbytes > SMALL_BYTES):
+        if not (first_read and args[0].nbytes > SMALL_BYTES) or (chosen and follows_from_choice(args)):
             for value in args[first_read:] if first_read else args:
                 if isinstance(value, tensor_class):
                     if storage_identity(value) not in known and value.is_cuda and value.numel():
@@ -139,7 +142,7 @@ def _follow(engine: Engine, operator: Operator, kernel: Callable[..., Any]) -> C
                     break
             else:
                 return computed(operator, partial(kernel, keyset), args, kwargs)
-        for at in numbers:
+        for at in number_positions:
             if at < len(args) and args[at].__class__ is not tensor_class:
                 args = with_tensors_for_numbers(operator, args)
                 break
@@ -163,6 +166,6 @@ def _copy(engine: Engine, operator: Operator, kernel: Callable[..., Any]) -> Cal
     def copy(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if args[0].is_cuda:
             return follow(keyset, *args, **kwargs)
-        return decisions.read_to_host(engine, partial(kernel, keyset), args, kwargs)
+        return numbers.read_to_host(engine, partial(kernel, keyset), args, kwargs)
 
     return copy
