@@ -114,6 +114,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         ],
         files=_files(observed),
         phase_peaks=main.phase_peaks if main else {},
+        communication=main.communication if main else {},
         batches=longest.batches_of(main),
         measures=_measures(observed),
         workspaces=asdict(of_plans),

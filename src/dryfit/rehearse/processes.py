@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dryfit.rehearse.events import Event
-from dryfit.rehearse.result import StepPeak
+from dryfit.rehearse.result import Communication, StepPeak
 from dryfit.rehearse.unknowns import NO_ADDRESSES
 
 
@@ -22,6 +22,7 @@ class Process:
     steps: int
     ooms: list[Event]
     end: Event | None
+    communication: dict[str, Communication]  # of the last step that was seen to its end
     phases_of_steps: list[tuple[int, dict[str, list[int]]]]  # bytes allocated, reserved and used of the card
 
     @property
@@ -71,8 +72,19 @@ def read_process(events: Sequence[Event]) -> Process | None:
         steps=len(finished),
         ooms=[e for e in events if e["event"] == "oom"],
         end=end,
+        communication=_communication(events, end),
         phases_of_steps=[(event["step"], event["phases"]) for event in steps],
     )
+
+
+def _communication(events: Sequence[Event], end: Event | None) -> dict[str, Communication]:
+    """What the last whole step passed, by kind; where no step was seen to its end, what the unfinished one has."""
+    of_steps = [event["passed"] for event in events if event["event"] == "communication"]
+    passed = of_steps[-1] if of_steps else (end or {}).get("communication", {})
+    return {
+        kind: Communication(calls=calls, payload_bytes=payload_bytes, sent_bytes=sent_bytes)
+        for kind, (calls, payload_bytes, sent_bytes) in passed.items()
+    }
 
 
 def _phase_peaks(steps: Sequence[Event]) -> dict[str, int]:

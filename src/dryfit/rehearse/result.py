@@ -38,6 +38,15 @@ class StepPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """Collective calls of one kind in one step: how many, their payload, and what one rank of a ring sends for them."""
+
+    calls: int
+    payload_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankPeak:
     """The highest figures of one rank of a world, in bytes, and whether it fits."""
 
@@ -138,6 +147,7 @@ class Result:
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
     `world` is the rank that was rehearsed, of how many, and `ranks` are the peaks of all ranks that were, if several.
+    `communication` is what a steady step passes to other ranks through NCCL, by the kind of call.
     `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
     nothing, or is not known.
     `batches` are those of each loader under `--longest`.
@@ -177,6 +187,7 @@ class Result:
     total_parts: list[Part] = field(default_factory=list)
     world: World | None = None
     ranks: list[RankPeak] = field(default_factory=list)
+    communication: dict[str, Communication] = field(default_factory=dict)
     peaks_by_address_order: dict[str, OrderPeaks] = field(default_factory=dict)
     batches: list[LoaderBatches] = field(default_factory=list)
     footprint: Footprint | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.places import as_seen_from_here
 from dryfit.rehearse.address_orders import doubt
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
-from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result, Unknown
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Communication, RankPeak, Result, Unknown
 from dryfit.rehearse.total import ADDRESSES, Part, has_to_fit_bytes
 from dryfit.report.columns import aligned
 from dryfit.report.findings import print_findings
@@ -40,6 +40,9 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     if result.ranks:
         console.print()
         _ranks(console, result.ranks)
+    if result.communication:
+        console.print()
+        sentence(console, communication_line(result.communication))
     print_findings(console, result.findings)
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
@@ -188,6 +191,19 @@ def _ranks(console: Console, ranks: list[RankPeak]) -> None:
     _print(console, aligned(rows, right={0, 1, 2, 3}))
     if len(ranks) > len(shown):
         _print(console, [f"... and {len(ranks) - len(shown)} more ranks that take no more; --json has them all."])
+
+
+def communication_line(communication: Mapping[str, Communication]) -> str:
+    """What one rank sends in each step, in one line.
+
+    >>> gathers = Communication(calls=14, payload_bytes=4 << 20, sent_bytes=3 << 20)
+    >>> communication_line({"all-gather": gathers})
+    'Each step sends 3.00 MiB: all-gather 3.00 MiB'
+    """
+    kinds = sorted(communication.items(), key=lambda item: -item[1].sent_bytes)
+    total_bytes = sum(each.sent_bytes for each in communication.values())
+    parts = ", ".join(f"{kind} {format_bytes(each.sent_bytes)}" for kind, each in kinds if each.sent_bytes)
+    return f"Each step sends {format_bytes(total_bytes)}{f': {parts}' if parts else ''}"
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

@@ -30,6 +30,8 @@ def _library() -> ctypes.CDLL:
     library.dryfit_workspaces_in_doubt.restype = None
     library.dryfit_guessed.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_guessed.restype = ctypes.c_char_p
+    library.dryfit_traffic.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
+    library.dryfit_traffic.restype = ctypes.c_char_p
     library.dryfit_nccl_bytes.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_nccl_bytes.restype = None
     library.dryfit_communicator.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
@@ -172,6 +174,25 @@ def communicators() -> list[Communicator]:
     while _library().dryfit_communicator(len(made), found):
         made.append(Communicator(**{f.name: int(value) for f, value in zip(fields(Communicator), found, strict=True)}))
     return made
+
+
+def traffic() -> dict[str, tuple[int, int, int]]:
+    """What NCCL has passed so far, by kind: calls, bytes of payload, and bytes that this rank sends to others.
+
+    The last are those of a ring, see `c/traffic.c`.
+
+    >>> traffic()  # doctest: +SKIP
+    {'all-reduce': (4, 134283264, 234995712)}
+    """
+    found: dict[str, tuple[int, int, int]] = {}
+    numbers = (ctypes.c_size_t * 3)()
+    i = 0
+    while name := _library().dryfit_traffic(i, numbers):
+        calls, payload_bytes, sent_bytes = map(int, numbers)
+        if calls:
+            found[name.decode()] = (calls, payload_bytes, sent_bytes)
+        i += 1
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

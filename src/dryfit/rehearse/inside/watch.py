@@ -19,6 +19,7 @@ from dryfit.rehearse.inside.peaks import PeakMeter
 from dryfit.rehearse.inside.phases import Progress, StepEvent
 from dryfit.rehearse.inside.recorder import Recorder
 from dryfit.rehearse.inside.stopping import LEAST_STEPS, WATCHED_STEPS, seen_enough
+from dryfit.rehearse.inside.traffic import StepTraffic
 from dryfit.virtual_card import calls
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Watch:
         self._history = History(is_wanted=orders.recording)
         self._recorder = Recorder(self._history.take_if_large)
         meter = PeakMeter(used_on_card.meter() if orders.real_card else calls.take_peak_used_bytes)
+        self._traffic = StepTraffic(calls.traffic) if not orders.real_card else None
         self._progress = Progress(meter, self._write_step, self._step_ended, self._phase_begins)
         self._measuring = Measuring(self._cannot_switch_on)
         self._observing = Observing()
@@ -62,6 +64,8 @@ class Watch:
         """Forget what the parent did: this is a forked child, and has orders of its own."""
         self._orders = orders
         self._peaks.clear()
+        if self._traffic is not None:
+            self._traffic.begin_anew()
         self._recorder.begin_anew()
         self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
@@ -81,6 +85,7 @@ class Watch:
             "unfaithful_calls": calls.unfaithful_calls(),
             "workspaces": asdict(calls.workspaces_in_doubt()),
             "devices": [asdict(use) for use in calls.devices_in_use()],
+            "communication": self._traffic.of_the_step() if self._traffic is not None else {},
             "communicators": [asdict(made) for made in calls.communicators()],
             "module_loading": os.environ.get("CUDA_MODULE_LOADING"),
             "guessed": [asdict(guessed) for guessed in calls.guessed()],
@@ -125,11 +130,15 @@ class Watch:
         self._writer.write("step", **step)
 
     def _phase_begins(self, step: int, phase: str) -> None:
+        if self._traffic is not None:
+            self._traffic.is_in(step)
         self._recorder.enter(step, phase)  # guarded once the hooks are placed, so it is looked up here
 
     def _step_ended(self, step: StepEvent) -> None:
         figures = step["phases"].values()
         self._peaks.append((max(f[0] for f in figures), max(f[1] for f in figures)))
+        if self._traffic is not None and (passed := self._traffic.of_the_step()):
+            self._writer.write("communication", step=step["step"], passed=passed)
         self._observing.step_is_over(step["step"])
         why = seen_enough(
             self._peaks,

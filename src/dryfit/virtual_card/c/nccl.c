@@ -4,6 +4,7 @@
 #include "card.h"
 #include "nccl_buffers.h"
 #include "ranks.h"
+#include "traffic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,8 +175,9 @@ typedef struct {
   size_t stride;    // 0: alone, and everybody brought the same
 } Parts;
 static bool senseless(const Comm *comm, int type) { return !comm || type < 0 || type >= TYPES; }
-static int begin(Comm *comm, int type) {
+static int begin(Comm *comm, int type, Traffic kind, size_t n) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
+  count_traffic(kind, n * type_bytes[type], comm->ranks, false);
   return connect_for_collectives(comm->buffers) ? OK : card_is_full();
 }
 static int gather_parts(Comm *comm, const void *mine, size_t bytes, Parts *parts) {
@@ -301,7 +303,7 @@ EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *scalar, int type, int r
 // ---- collective calls -----------------------------------------------------------------------------------------------
 EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
   Parts parts;
-  int status = begin(comm, type);
+  int status = begin(comm, type, ALL_REDUCE, n);
   if (status == OK) status = gather_parts(comm, in, n * type_bytes[type], &parts);
   if (status != OK) return status;
   if (!parts.at) return copy_bytes(out, in, n * type_bytes[type]);
@@ -310,7 +312,7 @@ EXPORT int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, 
 }
 EXPORT int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root, Comm *comm, void *stream) {
   Parts parts;
-  int status = begin(comm, type);
+  int status = begin(comm, type, REDUCE, n);
   if (status == OK) status = gather_parts(comm, in, n * type_bytes[type], &parts);
   if (status != OK || comm->rank != root) return status;
   if (!parts.at) return copy_bytes(out, in, n * type_bytes[type]);
@@ -319,7 +321,7 @@ EXPORT int ncclReduce(const void *in, void *out, size_t n, int type, int op, int
 }
 EXPORT int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op, Comm *comm, void *stream) {
   Parts parts;
-  int status = begin(comm, type);
+  int status = begin(comm, type, REDUCE_SCATTER, n);
   if (status == OK) status = gather_parts(comm, in, (size_t)comm->ranks * n * type_bytes[type], &parts);
   if (status != OK) return status;
   size_t mine = (size_t)comm->rank * n * type_bytes[type];
@@ -335,18 +337,19 @@ static int gather(const void *in, char *out, size_t bytes, Comm *comm, bool want
   return OK;
 }
 EXPORT int ncclAllGather(const void *in, char *out, size_t n, int type, Comm *comm, void *stream) {
-  int status = begin(comm, type);
+  int status = begin(comm, type, ALL_GATHER, n);
   return status != OK ? status : gather(in, out, n * type_bytes[type], comm, true);
 }
 EXPORT int ncclGather(const void *in, char *out, size_t n, int type, int root, Comm *comm, void *stream) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
+  count_traffic(GATHER, n * type_bytes[type], comm->ranks, comm->rank == root);
   for (int peer = 0; peer < comm->ranks; peer++)   // NCCL sends and receives, one by one
     if ((comm->rank == root || peer == root) && !connect_to_peer(comm->buffers, peer)) return card_is_full();
   return gather(in, out, n * type_bytes[type], comm, comm->rank == root);
 }
 EXPORT int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
   Parts parts;
-  int status = begin(comm, type);
+  int status = begin(comm, type, BROADCAST, n);
   if (status == OK) status = gather_parts(comm, comm->rank == root ? in : out, n * type_bytes[type], &parts);
   if (status != OK) return status;
   if (comm->world && parts.at) return copy_bytes(out, part_of(&parts, root), n * type_bytes[type]);
@@ -442,10 +445,12 @@ static int transfer(bool sends, void *buffer, size_t bytes, int peer, Comm *comm
 }
 EXPORT int ncclSend(const void *in, size_t n, int type, int peer, Comm *comm, void *stream) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
+  count_traffic(SEND, n * type_bytes[type], peer == comm->rank ? 1 : comm->ranks, false);
   return transfer(true, (void *)(uintptr_t)in, n * type_bytes[type], peer, comm);
 }
 EXPORT int ncclRecv(void *out, size_t n, int type, int peer, Comm *comm, void *stream) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
+  count_traffic(RECEIVE, n * type_bytes[type], peer == comm->rank ? 1 : comm->ranks, false);
   return transfer(false, out, n * type_bytes[type], peer, comm);
 }
 static int add_parts(bool sends, void *buffer, size_t bytes, Comm *comm) {   // one after the other, one for each rank
@@ -458,6 +463,7 @@ static int add_parts(bool sends, void *buffer, size_t bytes, Comm *comm) {   // 
 EXPORT int ncclAlltoAll(const void *in, void *out, size_t n, int type, Comm *comm, void *stream) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
   size_t bytes = n * type_bytes[type];
+  count_traffic(ALL_TO_ALL, bytes, comm->ranks, false);
   ncclGroupStart();
   int sent = add_parts(true, (void *)(uintptr_t)in, bytes, comm), received = add_parts(false, out, bytes, comm);
   int ended = ncclGroupEnd();
@@ -466,8 +472,9 @@ EXPORT int ncclAlltoAll(const void *in, void *out, size_t n, int type, Comm *com
 EXPORT int ncclScatter(const void *in, void *out, size_t n, int type, int root, Comm *comm, void *stream) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
   size_t bytes = n * type_bytes[type];
+  count_traffic(SCATTER, bytes, comm->ranks, comm->rank == root);
   ncclGroupStart();
   int sent = comm->rank == root ? add_parts(true, (void *)(uintptr_t)in, bytes, comm) : OK;
-  int received = ncclRecv(out, n, type, root, comm, stream), ended = ncclGroupEnd();
+  int received = transfer(false, out, bytes, root, comm), ended = ncclGroupEnd();
   return sent != OK ? sent : received != OK ? received : ended;
 }
