@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--effective", metavar="N", type=int, help="a global batch to make of micro-batches that fit")
     add("--gpus", metavar="N", type=int, default=1, help="the GPUs that share it (default: 1)")
+    add("--world", metavar="N[,N ...]", help="search as rank 0 of so many, and see that the last rank fits too")
     searches.add_options(parser, answer="answer")
     add_program(parser)
 
@@ -55,9 +56,22 @@ def run(arguments: argparse.Namespace) -> int:
         vary=_values(arguments.vary),
         effective=arguments.effective,
         gpus=arguments.gpus,
+        world=_worlds(arguments.world),
         **searches.settings_of(arguments),
     )
     return searches.give(found, arguments, print_fit)
+
+
+def _worlds(text: str | None) -> list[int]:
+    from dryfit.errors import UsageError
+
+    words = [word.strip() for word in text.split(",")] if text is not None else []
+    for word in words:
+        if not word.isdecimal():
+            raise UsageError(
+                f"--world {text}: {word!r} is no number of ranks; write numbers with commas between: 1,2,8"
+            )
+    return [int(word) for word in words]
 
 
 def _values(given: list[str]) -> dict[str, str]:

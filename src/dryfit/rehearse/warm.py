@@ -170,6 +170,7 @@ class _Server:
         """The server for this card and what else is in the environment; None where none can be made."""
         assert self._server is not None
         variables = _variables_of(request, card, measures=request.measures)
+        variables |= request.world.variables() if request.world is not None else {}  # some imports read them
         key = tuple(sorted(variables.items()))
         bound = self._bound.pop(key, None)
         if bound is None:

@@ -97,6 +97,8 @@ def law_lines(fit: Fit, answer: Answer) -> list[str]:
 def notes(fit: Fit, answer: Answer) -> Iterator[str]:
     """Sentences worth reading beside the answer."""
     name = fit.searched
+    if answer.rank:
+        yield f"The last rank, {answer.rank}, decides: it takes more than rank 0."
     if answer.need is not None:
         yield _need(fit, answer)
     if answer.out_of_order:
@@ -152,6 +154,7 @@ def _all_answers(console: Console, fit: Fit) -> None:
     more = f" and {len(fit.answers) - len(each)} more" if len(fit.answers) > len(each) else ""
     sentence(console, f"LARGEST {fit.searched}: {'; '.join(each)}{more}", style="bold")
     names = list(fit.answers[0].row)
+    world = ["world"] if fit.answers[0].world is not None else []
     rows = []
     for answer in fit.answers:
         largest, beyond = answer.trial(answer.largest), answer.trial(answer.beyond)
@@ -161,11 +164,15 @@ def _all_answers(console: Console, fit: Fit) -> None:
             after = f"{answer.trials[0].value} {_how_it_ended(answer.trials[0])}"
         needs = format_bytes(largest.peak_total_bytes) if largest else ""
         rows.append(
-            [*(answer.row[each] for each in names), answer.gpu, str(answer.largest or "none"), surely, needs,
+            [*(answer.row[each] for each in names), answer.gpu, *([str(answer.world)] if world else []), str(answer.largest or "none"), surely, needs,
              _has(answer), after]
         )  # fmt: skip
-    head = [*names, "card", f"largest {fit.searched}", "for sure", "needs", "of", "then"]
-    table(console, head, rows, right={len(names) + place for place in (1, 2, 3, 4)})
+    head = [*names, "card", *world, f"largest {fit.searched}", "for sure", "needs", "of", "then"]
+    table(console, head, rows, right={len(names) + place for place in range(1, 5 + len(world))})
+    for smallest in fit.smallest_worlds:
+        where = ", ".join([smallest.gpu, *(f"{name} {word}" for name, word in smallest.row.items())])
+        fits = f"the smallest world that fits is {smallest.world}" if smallest.world else "nothing fits in these worlds"
+        sentence(console, f"{where}: {fits}.")
 
 
 def _trials(console: Console, fit: Fit, answer: Answer) -> None:
@@ -280,7 +287,8 @@ def _on(answer: Answer) -> str:
 
 
 def _where(answer: Answer) -> str:
-    return ", ".join([answer.gpu, *(f"{name} {word}" for name, word in answer.row.items())])
+    world = [f"world {answer.world}"] if answer.world is not None else []
+    return ", ".join([answer.gpu, *world, *(f"{name} {word}" for name, word in answer.row.items())])
 
 
 def _has(answer: Answer) -> str:

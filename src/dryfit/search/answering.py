@@ -23,10 +23,13 @@ def answers_of_row(
     row: Mapping[str, str],
     cards: Sequence[tuple[str, Card]],
     reserve_bytes: int,
-    split: tuple[int, int] | None,
+    effective: int | None,
+    gpus: int,
+    world: int | None,
 ) -> list[Answer]:
-    """One row's answers: what the first card shows says where to look on the others."""
-    settings = [Setting(gpu=gpu, card=card, reserve_bytes=reserve_bytes, row=row) for gpu, card in cards]
+    """One row's answers in one world: what the first card shows says where to look on the others."""
+    settings = [Setting(gpu=gpu, card=card, reserve_bytes=reserve_bytes, row=row, world=world) for gpu, card in cards]
+    split = None if effective is None else (effective, gpus if world is None else world)
     first = _answer(rehearsals, settings[0], split, ())
     used = [
         (trial.value, trial.peak_total_bytes - settings[0].card.outside_bytes)
@@ -48,10 +51,17 @@ def _answer(
     values, known = rehearsals.sweep.values, dict[int, Trial]()
     _search(rehearsals, setting, values, known, like)
     found = conclusion(values, known)
-    surely, effective = found.largest, None
+    surely, effective, rank, last_rank = found.largest, None, None if setting.world is None else 0, None
+    of_first = known
     if found.largest is not None:
         if not like:  # the law of another card is much the same, and seen already
             _see_the_law(rehearsals, setting, values, known, found.largest)
+        if setting.world is not None and setting.world > 1:
+            setting, decided, last_rank = _with_last_rank(rehearsals, setting, values, known, found.largest)
+            if setting.is_last_rank:
+                rank, known = setting.world - 1, decided
+                found = conclusion(values, known)
+    if found.largest is not None:
         surely = _surely(rehearsals, setting, values, known, found.largest)
         if split is not None:
             effective = _effective(rehearsals, setting, values, known, split, surely or found.largest)
@@ -61,16 +71,38 @@ def _answer(
         gpu=setting.gpu,
         card=setting.card.to_dict(),
         row=dict(setting.row),
+        world=setting.world,
+        rank=rank,
+        last_rank=last_rank,
         largest=found.largest,
         surely=surely,
         beyond=found.beyond,
         multiple_of=found.multiple_of,
         out_of_order=found.out_of_order,
-        law=law_of(trials),
+        law=law_of(tuple(sorted(of_first.values(), key=lambda trial: trial.value))),
         effective=effective,
         need=_need(rehearsals, setting, trials[0]) if found.largest is None and trials[0].kind == TOO_BIG else None,
         trials=trials,
     )
+
+
+def _with_last_rank(
+    rehearsals: Rehearsals, setting: Setting, values: Sequence[int], known: dict[int, Trial], largest: int
+) -> tuple[Setting, dict[int, Trial], Trial]:
+    """Rehearse the largest value that fits as the last rank too, and smaller ones where it does not fit there.
+
+    Returned are the setting and the rehearsals of the rank that decides, and the last rank's of that largest value.
+    """
+    last = dataclasses.replace(setting, is_last_rank=True)
+    of_last = rehearsals.try_all(last, [largest])
+    found = of_last[largest]
+    if found.kind == FITS:
+        decides = found.peak_total_bytes > known[largest].peak_total_bytes
+        return (last, known | of_last, found) if decides else (setting, known, found)
+    _search(rehearsals, last, values[: list(values).index(largest) + 1], of_last)
+    smaller = conclusion(values, of_last).largest
+    beyond = {value: trial for value, trial in known.items() if value > largest}
+    return last, beyond | of_last, of_last[largest if smaller is None else smaller]
 
 
 def _search(

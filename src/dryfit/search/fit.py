@@ -15,6 +15,7 @@ from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS
+from dryfit.rehearse.world import world_of
 from dryfit.search.answering import answers_of_row
 from dryfit.search.found import Fit
 from dryfit.search.rehearsing import Rehearsals, all_at_once
@@ -31,6 +32,7 @@ def fit(
     reserve_bytes: int = 0,
     effective: int | None = None,
     gpus: int = 1,
+    world: Sequence[int] = (),
     steps: int | str | None = None,
     seconds: float = DEFAULT_SECONDS,
     host_memory_bytes: int | None = None,
@@ -57,6 +59,9 @@ def fit(
     global batch to split over `gpus`. `jobs` rehearsals run at a time, as many as there are CPUs unless given. What was
     rehearsed before, of the same files, is not run again unless `cache` is False; of functions nothing is kept.
 
+    With `world`, several numbers of ranks, each is a search of its own, in which the program plays rank 0 of so many
+    alone, and with the largest value that fits the last rank too; `effective` is then split over each of them.
+
     Raises:
         UsageError: nothing to search, a placeholder without values, no such card, a setting out of range.
     """
@@ -66,6 +71,7 @@ def fit(
         sweep = sweep_of(words, values)
         cards = _cards(gpu, reserve_bytes)
         _check(effective, gpus, jobs)
+        worlds = _worlds(world, effective, gpus)
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
@@ -87,18 +93,20 @@ def fit(
             progress=progress,
             sweep=sweep,
         ) as rehearsals:
-            split = None if effective is None else (effective, gpus)
             searches = [
-                functools.partial(answers_of_row, rehearsals, row, cards, reserve_bytes, split) for row in sweep.rows
+                functools.partial(answers_of_row, rehearsals, row, cards, reserve_bytes, effective, gpus, each)
+                for row in sweep.rows
+                for each in worlds
             ]
-            rows = all_at_once(searches, rehearsals)
+            found = all_at_once(searches, rehearsals)
+    rows = [found[first : first + len(worlds)] for first in range(0, len(found), len(worlds))]
     return Fit(
         program=as_called(sweep.words),
         searched=sweep.searched,
         lowest=sweep.values[0],
         highest=sweep.values[-1],
         reserve_bytes=reserve_bytes,
-        answers=tuple(answer for row in rows for answer in row),
+        answers=tuple(answer for row in rows for of_card in zip(*row, strict=True) for answer in of_card),
         rehearsals=rehearsals.run,
         from_cache=rehearsals.from_cache,
         wall_seconds=round(time.monotonic() - began, 3),
@@ -118,6 +126,21 @@ def _cards(gpu: str | Sequence[str] | None, reserve_bytes: int) -> list[tuple[st
             raise UsageError("On the unlimited card everything fits; name the card to be filled: --gpu l4")
         check_reserve(card, reserve_bytes)
     return list(cards.values())
+
+
+def _worlds(asked: Sequence[int], effective: int | None, gpus: int) -> list[int | None]:
+    """The worlds to search in, smallest first; one None where the program is no rank that plays alone."""
+    if not asked:
+        return [None]
+    if gpus != 1:
+        raise UsageError(f"--gpus {gpus} and --world both say how many cards share the batch; leave out --gpus.")
+    sizes = sorted({world_of(size).size for size in asked})
+    for size in sizes:
+        if effective is not None and effective < size:
+            raise UsageError(
+                f"--effective {effective} cannot be split over --world {size}: each rank needs at least 1."
+            )
+    return list(sizes)
 
 
 def _check(effective: int | None, gpus: int, jobs: int | None) -> None:

@@ -36,11 +36,17 @@ class Answer:
     `largest` is the largest value that fits, by the memory expected outside PyTorch's allocator; `surely` the largest
     that does whatever of its margin that takes. `beyond` is the next value, which was rehearsed and does not fit; None
     where the range ends with `largest`. `multiple_of` and `out_of_order` are as in `largest.Found`.
+
+    With a `world` the program played its rank 0, and with `largest` the last one too, see `last_rank`: shards may be
+    uneven. `rank` is the one that decided: the last where it takes more.
     """
 
     gpu: str
     card: dict[str, Any]
     row: dict[str, str] = field(default_factory=dict)
+    world: int | None = None
+    rank: int | None = None
+    last_rank: Trial | None = None
     largest: int | None
     surely: int | None = None
     beyond: int | None = None
@@ -65,15 +71,24 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("law", "effective"):
+        for name in ("law", "effective", "last_rank"):
             values[name] = values[name].to_dict() if values[name] is not None else None
         values["need"] = asdict(self.need) if self.need is not None else None
         return values | {"out_of_order": list(self.out_of_order), "trials": [trial.to_dict() for trial in self.trials]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SmallestWorld:
+    """The smallest of the worlds asked for in which something fits, for one card and row; None if it fits in none."""
+
+    gpu: str
+    row: dict[str, str]
+    world: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """The largest values that fit, one answer for each row and card. All sizes are bytes.
+    """The largest values that fit, one answer for each row, card and world. All sizes are bytes.
 
     `program` has the placeholders in it, `searched` names the one that was searched, from `lowest` to `highest`.
     `rehearsals` were run for it, and `from_cache` taken from earlier ones.
@@ -97,9 +112,28 @@ class Fit:
         return self.answers[0].largest
 
     @property
+    def smallest_worlds(self) -> tuple[SmallestWorld, ...]:
+        """For each card and row, the smallest world in which something fits; empty where no worlds were asked for."""
+        found: list[SmallestWorld] = []
+        for answers in self._by_card():
+            worlds = [each.world for each in answers if each.world is not None and each.largest is not None]
+            if answers[0].world is not None:
+                smallest = SmallestWorld(gpu=answers[0].gpu, row=answers[0].row, world=min(worlds, default=None))
+                found.append(smallest)
+        return tuple(found)
+
+    def _by_card(self) -> list[list[Answer]]:
+        """The answers of each card and row, which differ in their worlds."""
+        groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Answer]] = {}
+        for answer in self.answers:
+            groups.setdefault((answer.gpu, tuple(answer.row.items())), []).append(answer)
+        return list(groups.values())
+
+    @property
     def exit_code(self) -> int:
-        """0 if each card holds something; 2 where the program fails, 3 where a limit stopped it, 1 where none fits."""
-        why = {answer.why_none for answer in self.answers}
+        """0 if each card holds something, in one of the worlds; 2 where the program fails, 3 where a limit stopped it, 1 where none fits."""
+        none = [each for each in self._by_card() if all(answer.largest is None for answer in each)]
+        why = {answer.why_none for answers in none for answer in answers}
         codes = {"failed": EXIT_USAGE, STOPPED: EXIT_LIMIT, TOO_BIG: EXIT_DOES_NOT_FIT}
         return next((code for kind, code in codes.items() if kind in why), EXIT_FITS)
 
@@ -107,7 +141,8 @@ class Fit:
         """The search as plain values, in the order that docs/fit.md documents."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         answers = [answer.to_dict() for answer in self.answers]
-        return {"schema_version": self.schema_version} | values | {"answers": answers}
+        smallest = [asdict(each) for each in self.smallest_worlds]
+        return {"schema_version": self.schema_version} | values | {"answers": answers, "smallest_worlds": smallest}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2)

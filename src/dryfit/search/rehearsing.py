@@ -36,19 +36,32 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where one search takes place: a card as it was named, the bytes of it to leave free, and a row's words."""
+    """Where one search takes place: a card as it was named, the bytes of it to leave free, and a row's words.
+
+    With a `world` the program plays one rank of so many, the first or the last.
+    """
 
     gpu: str
     card: Card
     reserve_bytes: int
     row: Mapping[str, str]
+    world: int | None = None
+    is_last_rank: bool = False
+
+    @property
+    def place(self) -> str:
+        """The card, and the rank of a world, for the progress line."""
+        if self.world is None:
+            return self.gpu
+        return f"{self.gpu} as rank {self.world - 1 if self.is_last_rank else 0} of {self.world}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """One rehearsal: a program's words on a card, as `dryfit.run` takes them. `what` names it on the progress line.
 
-    `memory_bytes` stands in place of the card's, see `without_limit`; `value` is what the words were made with.
+    `memory_bytes` stands in place of the card's, see `without_limit`; `value` is what the words were made with. `world`
+    and `ranks` are as `dryfit.run` takes them.
     """
 
     what: str
@@ -60,6 +73,8 @@ class Wanted:
     measures: tuple[str, ...] = ()
     facts: bool = False
     value: int = 0
+    world: int | None = None
+    ranks: str = "0"
 
     @property
     def without_limit(self) -> Wanted:
@@ -109,6 +124,7 @@ class Runner:
             "reserve_bytes": wanted.reserve_bytes,
             **({"measures": wanted.measures} if wanted.measures else {}),
             **({"facts": True} if wanted.facts else {}),
+            **({"world": wanted.world, "ranks": wanted.ranks} if wanted.world is not None else {}),
         }
         key = cache.key_of(wanted.words, {**self.about, "card": wanted.card.to_dict(), **options})
         trial = cache.look_up(key, self.folder) if self.folder is not None else None
@@ -153,12 +169,14 @@ class Rehearsals(Runner):
     def _wanted(self, setting: Setting, value: int) -> Wanted:
         row = "".join(f", {name} {word}" for name, word in setting.row.items())
         return Wanted(
-            what=f"{self.sweep.searched} {value}{row} on {setting.gpu}",
+            what=f"{self.sweep.searched} {value}{row} on {setting.place}",
             words=self.sweep.command(setting.row, value),
             gpu=setting.gpu,
             card=setting.card,
             reserve_bytes=setting.reserve_bytes,
             value=value,
+            world=setting.world,
+            ranks="last" if setting.is_last_rank else "0",
         )
 
 
