@@ -33,6 +33,7 @@ def modules_after(code: str) -> set[str]:
         "import dryfit.rehearse.launch, dryfit.report.text, dryfit.report.page, dryfit.report.perfetto, dryfit.cli",
         "import dryfit; [getattr(dryfit, name) for name in dryfit.__all__ if name != 'watch']",  # which is for a loop
         "import dryfit.search.fit, dryfit.report.fit",
+        "import dryfit.sweeping.sweep, dryfit.report.sweep",
         "import dryfit.search.plan, dryfit.report.plan, dryfit.measures.catalogue as c; c.all_measures()",
         "from dryfit.cli import parser; parser().format_help()",
     ],
@@ -59,9 +60,9 @@ def test_help_runs_without_torch() -> None:
 def test_the_public_names() -> None:
     assert dryfit.__all__ == sorted(dryfit.__all__)
     assert dryfit.__all__ == [
-        "Card", "DryfitError", "Explanation", "Finding", "Fit", "Footprint", "Plan", "Result", "UnknownCard",
+        "Card", "DryfitError", "Explanation", "Finding", "Fit", "Footprint", "Plan", "Result", "Sweep", "UnknownCard",
         "UsageError", "all_cards", "analysis_of", "explain", "find_card", "fit", "lint", "open_recording", "plan",
-        "run", "virtual", "watch",
+        "run", "sweep", "virtual", "watch",
     ]  # fmt: skip
     for name in dryfit.__all__:
         assert getattr(dryfit, name) is not None

@@ -14,6 +14,8 @@
     found = dryfit.plan(["train.py"], gpu="rtx-3090")
     found.cheapest                  # the measures with which it fits, at the least price
 
+    dryfit.sweep("grid.toml").save("table.csv")              # a grid of settings, cards, worlds, here or on a cluster
+
     dryfit.explain("oom.log").next_step                       # why memory ran out; also of a snapshot or a recording
     for finding in dryfit.lint(["train.py"]).findings:      # known mistakes, from the source alone
         print(finding.place.line, finding.claim, finding.advice)
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from dryfit.search.found import Fit
     from dryfit.search.plan import plan
     from dryfit.search.planned import Plan
+    from dryfit.sweeping.found import Sweep
+    from dryfit.sweeping.sweep import sweep
     from dryfit.watching.watch import watch
 
 __all__ = [
@@ -60,6 +64,7 @@ __all__ = [
     "Footprint",
     "Plan",
     "Result",
+    "Sweep",
     "UnknownCard",
     "UsageError",
     "all_cards",
@@ -71,6 +76,7 @@ __all__ = [
     "open_recording",
     "plan",
     "run",
+    "sweep",
     "virtual",
     "watch",
 ]
@@ -84,6 +90,7 @@ _HOMES = {
     "Footprint": "dryfit.analyse:Footprint",
     "Plan": "dryfit.search.planned:Plan",
     "Result": "dryfit.rehearse.result:Result",
+    "Sweep": "dryfit.sweeping.found:Sweep",
     "UnknownCard": "dryfit.errors:UnknownCard",
     "UsageError": "dryfit.errors:UsageError",
     "all_cards": "dryfit.cards:all_cards",
@@ -95,6 +102,7 @@ _HOMES = {
     "open_recording": "dryfit.recording.opening:open_recording",
     "plan": "dryfit.search.plan:plan",
     "run": "dryfit.rehearse.launch:rehearse",
+    "sweep": "dryfit.sweeping.sweep:sweep",
     "virtual": "dryfit.in_process:virtual",
     "watch": "dryfit.watching.watch:watch",
 }

@@ -15,12 +15,12 @@ import traceback
 from collections.abc import Sequence
 
 from dryfit import __version__
-from dryfit.cli import cards, doctor, estimate, explain, fit, lint, longest, plan, report, run, verify
+from dryfit.cli import cards, doctor, estimate, explain, fit, lint, longest, plan, report, run, sweep, verify
 from dryfit.errors import DryfitError
 
 EXIT_BROKEN_PIPE = 141  # as the shell has it for a program that SIGPIPE ended
 
-_VERBS = (run, fit, plan, estimate, report, explain, lint, verify, cards, doctor)
+_VERBS = (run, fit, plan, sweep, estimate, report, explain, lint, verify, cards, doctor)
 
 _DESCRIPTION = """Runs your unchanged PyTorch training program on a virtual NVIDIA card, on this machine, GPU or not,
 and says how much memory it takes and what fits."""

@@ -22,7 +22,7 @@ _WHY_STOPPED = {
 _HOW_TO_USE_THE_CARD = (
     "check that it trains on device 'cuda' when torch.cuda.is_available(), and that CUDA_VISIBLE_DEVICES hides no card."
 )
-_MORE = "Its own output above says more."
+SAYS_MORE = "Its own output above says more."
 
 _FAULTS = (signals.SIGSEGV, signals.SIGBUS, signals.SIGILL, signals.SIGFPE, signals.SIGABRT)
 
@@ -66,8 +66,8 @@ def ending_of(observed: Observed, main: Process | None) -> Ending:
     if error:
         when = f"after {_steps(main.steps)}" if main and main.steps else "before its first optimiser step"
         what = f"{error['type']}: {_first_line(error['message'])}{_place(error['file'], error['line'])}"
-        return _by_error("raised", f"{program} failed {when}: {what}. {_MORE}", error, observed.status)
-    sentence = f"{program} ended with status {observed.status}. {_MORE}"
+        return _by_error("raised", f"{program} failed {when}: {what}. {SAYS_MORE}", error, observed.status)
+    sentence = f"{program} ended with status {observed.status}. {SAYS_MORE}"
     return Ending(how="raised", sentence=sentence, exit_status=observed.status)
 
 

@@ -47,7 +47,7 @@ def key_of(words: Sequence[str], about: Mapping[str, Any], environment: Mapping[
     material = {
         "schema": _SCHEMA,
         "words": list(words),
-        "files": [_content(Path(word)) for word in _paths_in(words)],
+        "files": [content_of(Path(word)) for word in files_in(words)],
         "folder": os.getcwd(),  # noqa: PTH109 - a string, whether or not it still exists
         "python": [sys.executable, sys.version],
         "dryfit": [dryfit.__version__, _state_of(Path(dryfit.__file__).parent)],
@@ -62,7 +62,7 @@ def look_up(key: str, folder: Path) -> Trial | None:
     """What a rehearsal with this key found, if the program's source files are as they were then."""
     try:
         entry = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        if all(_content(Path(file)) == content for file, content in entry["files"].items()):
+        if all(content_of(Path(file)) == content for file, content in entry["files"].items()):
             return replace(from_plain(Trial, entry["trial"]), from_cache=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # none, or one that another version wrote or a full disk cut: as if there were none
@@ -73,7 +73,7 @@ def keep(key: str, trial: Trial, files: Iterable[str], folder: Path) -> None:
     """Keep what a rehearsal found; without a place to write there is no cache, and nothing else changes."""
     if trial.kind not in (FITS, TOO_BIG) and trial.how != NOT_SWITCHED_ON:
         return
-    entry = {"files": {file: _content(Path(file)) for file in files}, "trial": trial.to_dict()}
+    entry = {"files": {file: content_of(Path(file)) for file in files}, "trial": trial.to_dict()}
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f"{key}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -81,13 +81,13 @@ def keep(key: str, trial: Trial, files: Iterable[str], folder: Path) -> None:
         unfinished.replace(folder / f"{key}.json")
 
 
-def _paths_in(words: Sequence[str]) -> list[str]:
+def files_in(words: Sequence[str]) -> list[str]:
     """The words, or what follows the `=` in them, that are files: a script, a configuration."""
     named = (path for word in words for path in (word, word.rpartition("=")[2]))
     return [path for path in named if os.path.isfile(path)]  # noqa: PTH113 - false for a word that no path can be
 
 
-def _content(path: Path) -> str | None:
+def content_of(path: Path) -> str | None:
     """A file's hash; of a large one, which is data, its size and time of change stand for it. None if it is gone."""
     try:
         status = path.stat()

@@ -39,8 +39,7 @@ class Sweep:
 
     def command(self, row: Mapping[str, str], value: int) -> list[str]:
         """The words with a value and a row's words in place of the placeholders; `{{name}}` becomes `{name}`."""
-        words = {**row, self.searched: str(value)}
-        return [_PLACEHOLDER.sub(lambda found: _replaced(found, words), word) for word in self.words]
+        return with_values(self.words, {**row, self.searched: str(value)})
 
 
 def sweep_of(words: Sequence[str], vary: Vary) -> Sweep:
@@ -168,6 +167,15 @@ def placeholders_of(word: str) -> list[str]:
     (['batch', 'seq'], [])
     """
     return [name for opening, name, closing in _PLACEHOLDER.findall(word) if not (opening and closing)]
+
+
+def with_values(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """The words with values in place of the placeholders, each of which needs one; `{{name}}` becomes `{name}`.
+
+    >>> with_values(["train.py", "--out={batch}-{{x}}"], {"batch": "8"})
+    ['train.py', '--out=8-{x}']
+    """
+    return [_PLACEHOLDER.sub(lambda found: _replaced(found, values), word) for word in words]
 
 
 def _replaced(found: re.Match[str], words: Mapping[str, str]) -> str:
