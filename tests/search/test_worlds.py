@@ -41,5 +41,5 @@ def test_the_last_rank_decides_where_it_takes_more(search: Search) -> None:
 
 
 def test_bad_worlds_are_named(search: Search) -> None:
-    with pytest.raises(UsageError, match="--world 0: a world has 1 to 1048576 ranks, one for each card."):
+    with pytest.raises(UsageError, match=r"--world 0: a world has 1 to 1048576 ranks, one for each card\."):
         search(sharded(), world=[2, 0])

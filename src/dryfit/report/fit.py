@@ -164,7 +164,8 @@ def _all_answers(console: Console, fit: Fit) -> None:
             after = f"{answer.trials[0].value} {_how_it_ended(answer.trials[0])}"
         needs = format_bytes(largest.peak_total_bytes) if largest else ""
         rows.append(
-            [*(answer.row[each] for each in names), answer.gpu, *([str(answer.world)] if world else []), str(answer.largest or "none"), surely, needs,
+            [*(answer.row[each] for each in names), answer.gpu, *([str(answer.world)] if world else []),
+             str(answer.largest or "none"), surely, needs,
              _has(answer), after]
         )  # fmt: skip
     head = [*names, "card", *world, f"largest {fit.searched}", "for sure", "needs", "of", "then"]

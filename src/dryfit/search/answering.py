@@ -56,10 +56,11 @@ def _answer(
     if found.largest is not None:
         if not like:  # the law of another card is much the same, and seen already
             _see_the_law(rehearsals, setting, values, known, found.largest)
-        if setting.world is not None and setting.world > 1:
+        world = setting.world
+        if world is not None and world > 1:
             setting, decided, last_rank = _with_last_rank(rehearsals, setting, values, known, found.largest)
             if setting.is_last_rank:
-                rank, known = setting.world - 1, decided
+                rank, known = world - 1, decided
                 found = conclusion(values, known)
     if found.largest is not None:
         surely = _surely(rehearsals, setting, values, known, found.largest)
@@ -171,7 +172,7 @@ def _need(rehearsals: Rehearsals, setting: Setting, smallest: Trial) -> Need | N
     used_bytes = without_limit.peak_total_bytes - setting.card.outside_bytes
     candidates = cards_that_fit(used_bytes + setting.reserve_bytes, all_cards()).fits
     for card in candidates[:_MOST_CARDS_TRIED]:
-        other = Setting(gpu=card.key, card=card, reserve_bytes=setting.reserve_bytes, row=setting.row)
+        other = dataclasses.replace(setting, gpu=card.key, card=card)
         if rehearsals.try_all(other, [value])[value].kind == FITS:
             return Need(value=value, peak_total_bytes=without_limit.peak_total_bytes, card=card.key)
     return Need(value=value, peak_total_bytes=without_limit.peak_total_bytes, card=None)

@@ -131,7 +131,10 @@ class Fit:
 
     @property
     def exit_code(self) -> int:
-        """0 if each card holds something, in one of the worlds; 2 where the program fails, 3 where a limit stopped it, 1 where none fits."""
+        """0 if each card holds something, in one of the worlds; 1 where none fits, 2 where the program fails.
+
+        3 where a limit stopped it.
+        """
         none = [each for each in self._by_card() if all(answer.largest is None for answer in each)]
         why = {answer.why_none for answers in none for answer in answers}
         codes = {"failed": EXIT_USAGE, STOPPED: EXIT_LIMIT, TOO_BIG: EXIT_DOES_NOT_FIT}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -26,27 +28,51 @@ def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) ->
         for module in (dist, rendezvous_module, c10d):
             if hasattr(module, name):
                 setattr(module, name, replaced)
-    c10d._new_process_group_helper = _without_device(c10d._new_process_group_helper)  # type: ignore[attr-defined]
+    c10d._new_process_group_helper = _of_nobody(c10d._new_process_group_helper)  # type: ignore[attr-defined]
     if hasattr(c10d, "_get_split_source"):  # since 2.6, and a group that is bound to no device may be one, too
         c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
-    if hasattr(c10d, "ProcessGroupGloo"):
-        c10d.ProcessGroupGloo = _nowhere(c10d.ProcessGroupGloo)  # type: ignore[attr-defined]
+    for module in (c10d, dist):
+        module.get_backend = _called_gloo(c10d.get_backend)  # type: ignore[attr-defined]
     for name in ("broadcast_object_list", "scatter_object_list", "recv_object_list", "monitored_barrier"):
         function = _OF_OBJECTS[name](getattr(c10d, name))
         for module in (c10d, dist):
             setattr(module, name, function)
 
 
-def _without_device(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A group that is bound to no device, for from one that is others are split."""
+def _of_nobody(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Make groups that talk to nobody: torch's "fake" in place of gloo's, bound to no device.
+
+    From a group that is bound to a device others are split. A stand-in may not be registered as gloo's: DDP's C++ takes
+    whatever is for a `ProcessGroupGloo`.
+    """
+    backend_at = list(inspect.signature(real).parameters).index("backend")
 
     @functools.wraps(real)
     def make(*args: Any, **kwargs: Any) -> Any:
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers it
         if "device_id" in kwargs:
             kwargs["device_id"] = None
+        if len(args) > backend_at:
+            args = (*args[:backend_at], _faked(args[backend_at]), *args[backend_at + 1 :])
+        else:
+            kwargs["backend"] = _faked(kwargs["backend"])
         return real(*args, **kwargs)
 
     return make
+
+
+def _faked(backend: Any) -> Any:
+    return str(backend).replace("gloo", "fake") if backend is not None else backend
+
+
+def _called_gloo(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`get_backend`, with the name that the program gave."""
+
+    @functools.wraps(real)
+    def get_backend(*args: Any, **kwargs: Any) -> Any:
+        return str(real(*args, **kwargs)).replace("fake", "gloo")
+
+    return get_backend
 
 
 def end_groups() -> None:
@@ -67,21 +93,6 @@ def _in_place_of(kind: type, store: Any) -> type:
             return isinstance(other, kind)
 
     return Kind(kind.__name__, (), {})
-
-
-def _nowhere(gloo: type) -> type:
-    """In place of gloo's process group: one that talks to nobody, and gives every rank what this one brought."""
-    from torch._C._distributed_c10d import FakeProcessGroup
-
-    class Kind(type):
-        def __call__(cls, _store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
-            make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
-            return make(rank, size)
-
-        def __instancecheck__(cls, group: Any) -> bool:
-            return isinstance(group, (gloo, FakeProcessGroup))
-
-    return Kind(gloo.__name__, (), {})
 
 
 # --- objects: checked on 2.14.1 ------------------------------------------------------------------
