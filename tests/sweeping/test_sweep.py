@@ -42,6 +42,7 @@ gpu = ["a100-80gb", "t4"]
 [options]
 steps = 2
 """
+ONE = ("--jobs", "1")  # imports torch once
 RAY = """
 import sys, ray
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -136,7 +137,7 @@ def test_a_cell_is_what_a_run_of_its_own_finds(project: Path, variables: dict[st
         'program = ["train.py", "--batch", "2", "--width", "{width}"]\n'
         '[grid]\nwidth = [1024]\nworld = [1, 8]\nwith = ["", "fused-optimizer"]\ngpu = "a100-80gb"\n'
     )
-    rows = json.loads(sweep(project, variables, "--json").stdout)["rows"]
+    rows = json.loads(sweep(project, variables, *ONE, "--json").stdout)["rows"]
     assert [(row["world"], row["with"]) for row in rows] == [
         (1, ""), (1, "fused-optimizer"), (8, ""), (8, "fused-optimizer"),
     ]  # fmt: skip
@@ -175,16 +176,16 @@ def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing(project: Path, vari
     assert 3 <= len(before) < 6
     wait_for(lambda: hosts_in(project) == [])
 
-    done = sweep(project, variables)
+    done = sweep(project, variables, *ONE)
     assert done.stderr.splitlines()[0] == f"dryfit: {len(before)} of 6 cells were done before."
     after = [json.loads(line) for line in kept.read_text().splitlines()]
     assert len(after) == len({entry["key"] for entry in after}) == 6
     assert kept.read_text().splitlines()[: len(before)] == before
-    assert counts(sweep(project, variables, "--json")) == (0, 6)
+    assert counts(sweep(project, variables, *ONE, "--json")) == (0, 6)
 
-    assert counts(sweep(project, variables, "--json", "--retry")) == (2, 4)
+    assert counts(sweep(project, variables, *ONE, "--json", "--retry")) == (2, 4)
     (project / "train.py").write_text(PROGRAM.replace("no batch of three", "never three"))
-    assert counts(sweep(project, variables, "--json")) == (6, 0)
+    assert counts(sweep(project, variables, *ONE, "--json")) == (6, 0)
 
 
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(project: Path, variables: dict[str, str]) -> None:
