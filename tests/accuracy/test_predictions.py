@@ -54,9 +54,12 @@ def test_the_range_of_each_metric(metric: str, low: int, expected: int, high: in
     assert (made.low_bytes, made.expected_bytes, made.high_bytes) == (low, expected, high)
 
 
-def test_growth_reaches_from_all_that_was_there_before_to_nothing_of_it() -> None:
-    made = run.prediction_of(row(metric="reserved_growth", before="x"), result(), result(peak_reserved_bytes=200))
-    assert (made.low_bytes, made.expected_bytes, made.high_bytes) == (750, 800, 1130)
+def test_growth_is_what_came_after_the_first_reading() -> None:
+    before = result(peak_reserved_bytes=200)
+    made = run.prediction_of(row(metric="reserved_growth", before="x"), result(), before)
+    assert (made.low_bytes, made.expected_bytes, made.high_bytes) == (750, 800, 930)
+    sooner = run.prediction_of(row(metric="reserved_growth", before="x", or_sooner=True), result(), before)
+    assert (sooner.low_bytes, sooner.expected_bytes, sooner.high_bytes) == (750, 800, 1130)
 
 
 def test_only_what_can_change_sizes_counts_as_unknown() -> None:

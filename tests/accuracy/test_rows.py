@@ -37,6 +37,7 @@ def test_a_row_is_read_with_its_peers(tmp_path: Path) -> None:
         (f"a,f,{PROGRAM},x,l4,,fits,7,s,", HEAD, "measured_bytes is 7; it is 0 for fits and does_not_fit"),
         (f"a,f,{PROGRAM},x,l4,,reserved_growth,7,s,", HEAD, "reserved_growth needs the arguments"),
         ("a,f,nowhere.py,x,l4,,reserved,7,s,", HEAD, "there is no program 'nowhere.py' in workloads/"),
+        (f"a,f,{PROGRAM},x,l4,,reserved,7,s,,no", HEAD + ",or_sooner", "or_sooner is 'no'; it is yes, or empty."),
         (f"a,f,{PROGRAM},x,l4,,reserved,7,s,", HEAD + ",colour", "has ['colour'] that nobody reads"),
     ],
 )
