@@ -16,7 +16,7 @@ FITS, DOES_NOT_FIT = "fits", "does_not_fit"
 OF_BYTES, BRACKETS = (ALLOCATED, RESERVED, TOTAL, GROWTH), (FITS, DOES_NOT_FIT)
 
 _COLUMNS = ("id", "family", "program", "arguments", "card", "torch", "metric", "measured_bytes", "source", "note")
-_OPTIONAL = ("before", "within_bytes", "skip")
+_OPTIONAL = ("before", "or_sooner", "within_bytes", "skip")
 _PEER = "peer:"
 
 
@@ -27,8 +27,9 @@ class Row:
     `program` is a file of `workloads/`, `arguments` its words as a shell would read them, `card` what `--gpu` takes.
     `torch` is the version that the card ran, "" if nobody said. `metric` is what was measured: the peak of `allocated`
     or `reserved`, the `total` that nvidia-smi shows, or `reserved_growth`: what was reserved more than at a first
-    reading, which was taken when the program had come to where it ends with the arguments `before`, or sooner. The
-    metrics `fits` and `does_not_fit` have no bytes. `within_bytes` is how far apart repeats of the measurement were.
+    reading, which was taken when the program had come to where it ends with the arguments `before`, or, if `or_sooner`,
+    at any time until then. The metrics `fits` and `does_not_fit` have no bytes. `within_bytes` is how far apart repeats
+    of the measurement were.
     `skip` says why a row is listed and not counted, "" if it is counted; `peers` are the figures that other programs
     gave, in bytes.
     """
@@ -44,6 +45,7 @@ class Row:
     source: str
     note: str = ""
     before: str = ""
+    or_sooner: bool = False
     within_bytes: int = 0
     skip: str = ""
     peers: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -60,7 +62,7 @@ class Row:
     @property
     def said(self) -> str:
         """What is rehearsed, in one line: a prediction is of a row only while this is the same."""
-        before = f" after {self.before}" if self.metric == GROWTH else ""
+        before = f" after {self.before}{' or sooner' if self.or_sooner else ''}" if self.metric == GROWTH else ""
         return f"{self.program} {self.arguments}{before} on {self.card}"
 
 
@@ -92,6 +94,9 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
     """
     texts = {name: (values.get(name) or "").strip() for name in (*_COLUMNS, *_OPTIONAL)}
     metric, number, within = (texts.pop(name) for name in ("metric", "measured_bytes", "within_bytes"))
+    or_sooner = texts.pop("or_sooner")
+    if or_sooner not in ("", "yes"):
+        raise ValueError(f"{where}: or_sooner is {or_sooner!r}; it is yes, or empty.")
     if metric not in (*OF_BYTES, *BRACKETS):
         known = ", ".join((*OF_BYTES, *BRACKETS))
         raise ValueError(f"{where}: {metric!r} is no metric; there are {known}.")
@@ -109,7 +114,14 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
         for name, text in values.items()
         if isinstance(name, str) and name.startswith(_PEER) and text
     }
-    return Row(**texts, metric=metric, measured_bytes=int(number), within_bytes=int(within or "0"), peers=peers)
+    return Row(
+        **texts,
+        metric=metric,
+        measured_bytes=int(number),
+        or_sooner=bool(or_sooner),
+        within_bytes=int(within or "0"),
+        peers=peers,
+    )
 
 
 def _check_columns(path: Path, names: Iterable[str]) -> None:

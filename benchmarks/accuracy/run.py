@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import Result
-from dryfit.rehearse.total import OUTSIDE, TAKEN
+from dryfit.rehearse.total import NCCL, OUTSIDE, TAKEN
 from dryfit.rehearse.warm import WarmRehearsals, warm_rehearsals
 
 from . import predictions
 from .predictions import Prediction, Predictions
 from .rows import ALLOCATED, GROWTH, TOTAL, WORKLOADS, Row
 
-_NOT_PYTORCHS = (TAKEN, OUTSIDE)  # the first is what it has taken for certain
+_NOT_PYTORCHS = (TAKEN, OUTSIDE, NCCL)  # the first is what it has taken for certain
 _KEEP_EACH = 5  # predictions are written after so many
 
 Answer = tuple[Result, Result | None]
@@ -67,7 +67,7 @@ def prediction_of(row: Row, result: Result, before: Result | None) -> Prediction
         said=row.said,
         low_bytes=low_bytes - less_bytes,
         expected_bytes=expected_bytes - less_bytes,
-        high_bytes=high_bytes,  # where the first reading was taken before all else
+        high_bytes=high_bytes - (0 if row.or_sooner else less_bytes),
         verdict=result.verdict,
         unknowns=sum(unknown.decides_size for unknown in result.unknowns),
         seconds=result.wall_seconds,

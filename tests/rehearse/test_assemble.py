@@ -204,7 +204,7 @@ def test_a_limit_is_named(how: str, limit: str, sentence: str) -> None:
 def test_what_can_change_the_bytes_comes_first_among_the_unknowns() -> None:
     invention = {
         "what": "item of float32", "answer": "1.0", "decides_size": False, "count": 9,
-        "file": "train.py", "line": 3, "source": "loss.item()", "through": None,
+        "file": "train.py", "line": 3, "source": "loss.item()", "through": None, "to_change": "",
     }  # fmt: skip
     calls = {"cusolverDnSgetrf_bufferSize": 2, "cudaSomething": 1}
     run = events(step(1, backward=9), unfaithful_calls=calls, inventions=[invention])

@@ -57,7 +57,7 @@ OOM = OutOfMemory(
 )
 UNKNOWNS = [
     Unknown(
-        kind="memory", what="workspaces of cuDNN's convolutions", answer="0 bytes or a lower bound",
+        kind="memory", what="workspaces of cuSOLVER", answer="0 bytes or a lower bound",
         decides_size=True, count=68,
     ),
     Unknown(

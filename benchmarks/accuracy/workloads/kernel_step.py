@@ -3,7 +3,8 @@
     python kernel_step.py cross-entropy --rows 16384 --width 4096
 
 Gradients of the leaves stay from call to call; but for `cross-entropy` and `linear-cross-entropy`, backward keeps the
-graph (`retain_graph=True`).
+graph (`retain_graph=True`). A second head or norm lies beside the first: the measuring program made one for each of the
+two libraries that it compares.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def linear_cross_entropy(rows: int, width: int) -> Call:
     target = torch.randint(width, (rows,), device="cuda")
     loss = nn.CrossEntropyLoss()
 
-    def call(_made_for_the_other_provider: nn.Module = other) -> None:
+    def call(_made_for_the_other_library: nn.Module = other) -> None:
         loss(head(x), target).backward()
 
     return call
@@ -72,13 +73,13 @@ def kl_div(rows: int, width: int) -> Call:
     return call
 
 
-def norm(layer: nn.Module, rows: int, width: int, dtype: torch.dtype) -> Call:
-    layer.to("cuda")
+def norm(kind: Callable[[int], nn.Module], rows: int, width: int, dtype: torch.dtype) -> Call:
+    layer, other = (kind(width).to("cuda") for _ in range(2))
     x = torch.randn(rows, width, dtype=dtype, device="cuda")
     gradient = torch.randn_like(x)
     x.requires_grad_(True)
 
-    def call() -> None:
+    def call(_made_for_the_other_library: nn.Module = other) -> None:
         y = layer(x)
         y.backward(gradient, retain_graph=True)
 
@@ -100,8 +101,8 @@ KERNELS: dict[str, Callable[[int, int], Call]] = {
     "cross-entropy": cross_entropy,
     "linear-cross-entropy": linear_cross_entropy,
     "kl-div": kl_div,
-    "rms-norm": lambda rows, width: norm(RMSNorm(width), rows, width, torch.bfloat16),
-    "layer-norm": lambda rows, width: norm(nn.LayerNorm(width, eps=1e-6), rows, width, torch.float32),
+    "rms-norm": lambda rows, width: norm(RMSNorm, rows, width, torch.bfloat16),
+    "layer-norm": lambda rows, width: norm(nn.LayerNorm, rows, width, torch.float32),
     "geglu": lambda batch, length: gated(nn.GELU("tanh"), batch, length),
     "swiglu": lambda batch, length: gated(F.silu, batch, length),
 }

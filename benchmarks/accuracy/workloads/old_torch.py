@@ -30,7 +30,7 @@ def softmax_that_keeps_its_input(x: Tensor, dim: int = -1) -> Tensor:
 
 
 def attention_that_copies(*tensors: Tensor, **options: Any) -> Tensor:
-    """Before PyTorch 2.1 flash attention kept its output in an order that had to be copied to another."""
+    """Before PyTorch 2.2 flash attention kept its output in an order that had to be copied to another."""
     return _attention(*tensors, **options).clone(memory_format=torch.contiguous_format)
 
 

@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["fp32", "amp-fp16", "bf16"], default="fp32")
     parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
     parser.add_argument("--accumulate", type=int, default=1, help="batches for one step of the optimizer")
-    parser.add_argument("--attention-copies", action="store_true", help="as it did before PyTorch 2.1")
+    parser.add_argument("--attention-copies", action="store_true", help="as it did before PyTorch 2.2")
     parser.add_argument("--batches", type=int, default=10)
     arguments = parser.parse_args()
 

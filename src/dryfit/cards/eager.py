@@ -14,8 +14,8 @@ VARIABLE = "CUDA_MODULE_LOADING"
 # (github.com/stas00/ml-engineering, training/performance). Older ones are close: 920 MiB for 1.13.1 on that card, and
 # 362 MiB more on a card that is not named (github.com/pytorch/pytorch/pull/86509).
 EAGER_LOW_BYTES = 461 * MIB
-# The code for one chip in torch 2.14.1 (benchmarks/code_for_a_chip.py): 629 MiB for 8.0, 706 MiB for 9.0; and with NCCL's
-# for 9.0, 100 MiB, which is loaded too. No card has been measured with this torch.
+# The code for one chip in torch 2.14.1 (benchmarks/code_for_a_chip.py): 629 MiB for 8.0, 706 MiB for 9.0; and with
+# NCCL's for 9.0, 100 MiB, which is loaded too. No card has been measured with this torch.
 EAGER_BYTES = 706 * MIB
 EAGER_HIGH_BYTES = 806 * MIB
 

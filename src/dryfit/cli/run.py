@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run 12 steps or more, so that slow growth shows; what is kept from step to step is named without it, too",
     )
-    add("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
     add_longest(add)
+    add("--seconds", metavar="S", type=float, default=600.0, help="time limit (default: 600)")
     add("--host-memory", metavar="SIZE", help="limit on this machine's memory (default: 90%% of what is free)")
     add = parser.add_argument_group("what the program may do").add_argument
     add("--allow-writes", action="store_true", help="let the program change files; its weights are garbage")
@@ -117,9 +117,9 @@ def run(arguments: argparse.Namespace) -> int:
         world=arguments.world,
         nodes=arguments.nodes,
         ranks=arguments.ranks,
-        measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
         longest=arguments.longest,
         assume=arguments.assume,
+        measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],
         progress=sys.stderr,
     )
     problems = _save(result, arguments)

@@ -202,7 +202,7 @@ class Result:
 
         What workspaces may take more is in the range of the total: it counts where that passes the card.
         """
-        in_the_range = (workspaces.ON_A_CARD_ONLY, workspaces.NEXT_TAKEN, workspaces.TIMED, *guessed.IN_THE_RANGE)
+        in_the_range = (*workspaces.IN_THE_RANGE, *guessed.IN_THE_RANGE)
         usable_at_most = self.card["total_bytes"] if self.card is not None else 0
         range_fits = self.peak_total_range_bytes["high"] <= usable_at_most
         return any(each.decides_size and not (range_fits and each.what in in_the_range) for each in self.unknowns)

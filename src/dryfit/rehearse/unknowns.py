@@ -12,7 +12,7 @@ from dryfit.rehearse.workspaces import Workspaces
 # CUDA calls that ask a library how much memory it wants, or that make it take some, with what that memory is for. They
 # are answered with 0 or a lower bound, so the figures can be too low by it. docs/virtual-card.md says more.
 _MEMORY_CALLS = {
-    "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a convolution": "workspaces of cuDNN's convolutions",
+    workspaces.NOT_ANSWERED: workspaces.NONE_HERE,
     "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of attention": (
         "what cuDNN's attention works in beside the room for gradients and sums that PyTorch asks for itself"
     ),

@@ -15,6 +15,8 @@ NOT_ANSWERED = "cudnnBackendGetAttribute(EXECUTION_PLAN_WORKSPACE_SIZE) of a con
 ON_A_CARD_ONLY = "workspaces of convolutions that cuDNN plans through cuBLASLt"
 NEXT_TAKEN = "workspaces of convolutions for which cuDNN prefers a plan through cuBLASLt"
 TIMED = "which plan of a convolution is fastest on a card"
+NONE_HERE = "workspaces of cuDNN's convolutions"
+IN_THE_RANGE = (ON_A_CARD_ONLY, NEXT_TAKEN, TIMED, NONE_HERE)
 
 # Where a workspace is smaller, other blocks are cut, and what is reserved may be more: with none in place of 128 MiB it
 # was between 76 MiB less and 378 MiB more in nine convolutional networks (docs/virtual-card.md).
@@ -35,6 +37,7 @@ class Workspaces:
     next_taken: int = 0
     timed: int = 0
     first_unknown: int = 0
+    not_answered: int = 0
     total_more_bytes: int = 0
 
 
@@ -75,6 +78,10 @@ def notes(end: Event | None, doubt: str) -> list[str]:
     if NOT_ANSWERED in (end or {}).get("unfaithful_calls", {}):
         found.append(
             doubt or "The process that asks cuDNN for its plans ended; what it had not answered counts as 0 bytes."
+        )
+        found.append(
+            f"{_convolutions(workspaces.not_answered)} no workspace here. One has been seen to take as much as input, "
+            f"weights and output together: up to {format_bytes(workspaces.more_bytes)} more at the peak of tensors."
         )
     elif workspaces.plans and doubt:
         found.append(doubt)

@@ -92,7 +92,8 @@ class Workspaces:
     A convolution may take up to `less_bytes` less or `more_bytes` more than it was given: one whose plan is
     `on_a_card_only`, one where the next plan was taken in place of such a one (`next_taken`), or one for which torch
     has `timed` several (`torch.backends.cudnn.benchmark`). For those of `first_unknown` cuDNN ranks a plan first that
-    it does not offer without a card, and nothing is known of that.
+    it does not offer without a card, and nothing is known of that. Those that are `not_answered` may take as much as
+    their three tensors together.
     """
 
     plans: int
@@ -102,6 +103,7 @@ class Workspaces:
     next_taken: int
     timed: int
     first_unknown: int
+    not_answered: int
 
 
 def workspaces_in_doubt() -> Workspaces:

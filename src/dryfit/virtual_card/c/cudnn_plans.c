@@ -22,10 +22,11 @@ typedef struct Graph {
   char hash[HASH_DIGITS + 1];
   int operation;                            // of a convolution: which; otherwise 0
   int64_t weights;                          // elements
+  size_t tensors_bytes;                     // of a convolution: input, weights and output together
   _Atomic size_t least_bytes, most_bytes;   // of the workspaces of the plans that have run
   _Atomic size_t last_bytes;                // of the plan that has run last
   _Atomic bool begins_with_gemm, begins_with_another;
-  _Atomic bool has_run, was_timed, took_gemm, took_the_next;
+  _Atomic bool has_run, was_timed, took_gemm, took_the_next, not_answered;
   struct Graph *next;
 } Graph;
 
@@ -212,10 +213,23 @@ EXPORT int cudnnBackendSetAttribute(Descriptor *d, int name, int type, int64_t c
 // ---- what is asked --------------------------------------------------------------------------------------------------
 static _Atomic(Graph *) graphs;
 
+enum { TENSOR_TYPE = 901, DIMENSIONS = 902 };
+static int64_t elements_of(const Descriptor *tensor) {
+  const Attribute *sizes = tensor ? attribute(tensor, DIMENSIONS) : NULL;
+  int64_t elements = sizes != NULL;
+  for (int64_t k = 0; sizes && k < sizes->count; k++) elements *= ((const int64_t *)sizes->bytes)[k];
+  return elements;
+}
+static size_t element_bytes(const Descriptor *tensor) {
+  enum { DOUBLE = 1, HALF = 2, BFLOAT16 = 9 };   // cudnnDataType_t; the others that torch convolves are of four bytes
+  const Attribute *type = tensor ? attribute(tensor, TENSOR_TYPE) : NULL;
+  int value = type ? *(const int *)type->bytes : 0;
+  return value == DOUBLE ? 8 : value == HALF || value == BFLOAT16 ? 2 : 4;
+}
+
 static Graph *graph_of(const Descriptor *d) {   // of a finalised descriptor
   static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
   static const struct { int kind, weights; } operations[] = {{FORWARD_KIND, 703}, {DATA_KIND, 709}, {FILTER_KIND, 715}};
-  enum { DIMENSIONS = 902 };
   char hash[HASH_DIGITS + 1];
   hash_of(d->text, strlen(d->text), hash);
   pthread_mutex_lock(&finding);
@@ -226,11 +240,12 @@ static Graph *graph_of(const Descriptor *d) {   // of a finalised descriptor
     const Descriptor *operation = descriptor_in(d, GRAPH_OPERATIONS);
     for (size_t i = 0; operation && i < sizeof operations / sizeof *operations; i++) {
       if (operation->kind != operations[i].kind) continue;
-      const Descriptor *weights = descriptor_in(operation, operations[i].weights);
-      const Attribute *sizes = weights ? attribute(weights, DIMENSIONS) : NULL;
       found->operation = operation->kind;
-      found->weights = 1;
-      for (int64_t k = 0; sizes && k < sizes->count; k++) found->weights *= ((const int64_t *)sizes->bytes)[k];
+      found->weights = elements_of(descriptor_in(operation, operations[i].weights));
+      for (int part = 0; part < 3; part++) {   // the weights' attribute is before those of input and output
+        const Descriptor *tensor = descriptor_in(operation, operations[i].weights + part);
+        found->tensors_bytes += (size_t)elements_of(tensor) * element_bytes(tensor);
+      }
     }
     found->next = graphs;
     graphs = found;
@@ -480,7 +495,7 @@ EXPORT int cudnnBackendExecute(void *handle, const Descriptor *plan, const Descr
   static _Thread_local const Graph *last_graph;
   static _Thread_local const Descriptor *last_plan;
   Graph *graph = plan->graph;
-  if (!graph || !plan->is_answered) return OK;
+  if (!graph || !(plan->is_answered || graph->operation)) return OK;
   size_t bytes = plan->workspace_bytes, low_bytes = bytes, high_bytes = bytes;
   graph->took_gemm = plan->position == NEEDS_CARD;
   graph->took_the_next = graph->begins_with_gemm && !takes_gemm();
@@ -488,6 +503,9 @@ EXPORT int cudnnBackendExecute(void *handle, const Descriptor *plan, const Descr
     low_bytes = 0;
     if (gemm_bytes(graph) > bytes) high_bytes = gemm_bytes(graph);
   }
+  // Nobody knows. Most of what engines have been seen to take is for other layouts of the three tensors.
+  graph->not_answered = !plan->is_answered;
+  if (graph->not_answered) high_bytes = graph->tensors_bytes + (takes_gemm() ? gemm_bytes(graph) : 0);
   if (graph == last_graph && plan != last_plan) graph->was_timed = true;
   if (!graph->was_timed || low_bytes < graph->least_bytes) graph->least_bytes = low_bytes;
   if (!graph->was_timed || high_bytes > graph->most_bytes) graph->most_bytes = high_bytes;
@@ -499,10 +517,10 @@ EXPORT int cudnnBackendExecute(void *handle, const Descriptor *plan, const Descr
 }
 
 // How many graphs have run; how much less and more the workspace of one may be than what was taken for it, at most; and of
-// how many it is not known: because the plan needs a card, because the next was taken in place of such a one, because torch has timed plans, or because cuDNN would begin
-// with another plan on a card.
-EXPORT void dryfit_workspaces_in_doubt(size_t found[7]) {
-  memset(found, 0, 7 * sizeof *found);
+// how many it is not known: because the plan needs a card, because the next was taken in place of such a one, because torch
+// has timed plans, because cuDNN would begin with another plan on a card, or because nobody answered.
+EXPORT void dryfit_workspaces_in_doubt(size_t found[8]) {
+  memset(found, 0, 8 * sizeof *found);
   for (const Graph *graph = graphs; graph; graph = graph->next) {
     if (!graph->has_run) continue;
     size_t less = graph->last_bytes - graph->least_bytes, more = graph->most_bytes - graph->last_bytes;
@@ -513,5 +531,6 @@ EXPORT void dryfit_workspaces_in_doubt(size_t found[7]) {
     found[4] += graph->took_the_next;
     found[5] += graph->was_timed;
     found[6] += graph->begins_with_another;
+    found[7] += graph->not_answered;
   }
 }
