@@ -57,11 +57,22 @@ def take_census() -> Census:
     found: list[Any] = list(itertools.compress(objects, map(kinds, map(type, objects))))
     of = [kinds(type(each)) for each in found]
     return Census(
-        tensors=[each for each, kind in zip(found, of, strict=True) if kind == _TENSOR],
+        tensors=[each for each, kind in zip(found, of, strict=True) if kind == _TENSOR and _tells_its_graph(each)],
         schedulers=[each for each, kind in zip(found, of, strict=True) if kind == _SCHEDULER],
         autocasts=[each for each, kind in zip(found, of, strict=True) if kind == _AUTOCAST],
         errors=[each for each, kind in zip(found, of, strict=True) if kind == _ERROR],
     )
+
+
+def _tells_its_graph(tensor: Any) -> bool:
+    """Whether autograd says what a tensor comes from: not of a view made without it, whose base has been changed since.
+
+    FSDP's first version has such views, of its flat parameters.
+    """
+    try:
+        return tensor.is_leaf is not None
+    except RuntimeError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import torch
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.values import host
 from dryfit.rehearse.inside.values.engine import Engine
+from dryfit.rehearse.inside.values.known import SMALL_BYTES, storage_identity
 
 # These read what they write; the others read their `input` arguments, or nothing of this rank's.
 _READ_IN_PLACE = ("allreduce_", "allreduce_coalesced_", "reduce_")
@@ -31,15 +32,31 @@ def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable
         true = known and all(map(engine.known.is_true, inputs)) and torch.distributed.get_world_size() == 1
         if base == "broadcast_" and torch.distributed.get_world_size() == 1:
             return kernel(keyset, *args, **kwargs)
+        # Before: parts of one storage are copied to, one after the other, from where nobody knows what is.
+        filled = _filled_together(outputs)
+        vouched_for = [
+            known and (engine.may_vouch_for(tensor) or storage_identity(tensor) in filled) for tensor in outputs
+        ]
         result = kernel(keyset, *args, **kwargs)
-        for tensor in outputs:
-            if known and engine.may_vouch_for(tensor):
+        for tensor, is_vouched_for in zip(outputs, vouched_for, strict=True):
+            if is_vouched_for:
                 engine.known.remember(tensor, assumed=not true)
             else:
                 engine.known.forget(tensor)
         return result
 
     return follow
+
+
+def _filled_together(tensors: list[torch.Tensor]) -> set[int]:
+    """Which small storages these tensors fill, each a part of its own, as the parts that all ranks gather do."""
+    left: dict[int, int] = {}
+    for tensor in tensors:
+        storage_bytes = tensor.untyped_storage().nbytes()
+        if not tensor.is_floating_point() and storage_bytes <= SMALL_BYTES and tensor.is_contiguous():
+            identity = storage_identity(tensor)
+            left[identity] = left.get(identity, storage_bytes) - tensor.nbytes
+    return {identity for identity, bytes_left in left.items() if bytes_left <= 0}
 
 
 def operators() -> list[str]:
