@@ -370,3 +370,11 @@ def test_the_values_of_a_result() -> None:
     assert set(dataclasses.asdict(batches)) == {*FOUND, "longest_peak_bytes", "ordinary_peak_bytes"} - {
         "failure", "not_made", "changes",
     }  # fmt: skip
+
+
+def test_a_sampler_whose_indices_are_batches_gives_no_choice_of_samples() -> None:
+    """`batch_size=None` with a sampler of batches: the data set takes a list of indices at once."""
+    given = data.TensorDataset(torch.arange(24))
+    sampler = data.BatchSampler(data.SequentialSampler(given), batch_size=8, drop_last=False)
+    loader: Any = data.DataLoader(given, sampler=sampler, batch_size=None)  # type: ignore[arg-type]
+    assert choice_of(loader) is None

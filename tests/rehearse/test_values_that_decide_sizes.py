@@ -6,7 +6,10 @@ import re
 from typing import Any
 
 import pytest
+import torch
 from tests.rehearse.conftest import Rehearse, Rehearsed
+
+from dryfit.rehearse.inside.values import numbers
 
 MIB = 1 << 20
 
@@ -179,3 +182,10 @@ def test_what_the_list_says_to_write_does_what_it_says(rehearse: Rehearse) -> No
     quarter = rehearse(DETECTOR, "maskrcnn_resnet50_fpn", options=("--assume", f"{place}=0.25"))
     assert f"(--assume {place}=0.25)" in heads(quarter)["answer"]
     assert quarter.result["peak_allocated_bytes"] < every.result["peak_allocated_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "answer"), [(torch.uint8, 300, 255), (torch.int8, -200, -128), (torch.int64, 3.0, 3)]
+)
+def test_an_assumed_number_is_one_of_its_type(dtype: torch.dtype, value: float, answer: int) -> None:
+    assert numbers._as(dtype, value) == answer

@@ -28,6 +28,11 @@ from dryfit.verifying.privacy import HIDDEN, hash_of_source, public_words
             ["train.py", "--per_device_train_batch_size_or_so", "8"],
             ["train.py", "--per_device_train_batch_size_or_so", "8"],
         ),
+        (
+            ["train.py", "wandb.api_key=abc123", "+hub.token=x", "password=hunter2", "lr=3e-4"],
+            ["train.py", f"wandb.api_key={HIDDEN}", f"+hub.token={HIDDEN}", f"password={HIDDEN}", "lr=3e-4"],
+        ),
+        (["train.py", "--token", "-x1"], ["train.py", "--token", HIDDEN]),
         (["train.py", "hf_abcdefgh", "a" * 40], ["train.py", HIDDEN, HIDDEN]),
         (["train.py", "--run", "ada-7", "--on", "lovelace"], ["train.py", "--run", HIDDEN, "--on", HIDDEN]),
         (["torchrun", "--nproc-per-node", "2", "/x/train.py"], ["torchrun", "--nproc-per-node", "2", "train.py"]),

@@ -50,8 +50,10 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     sharing = outside.sharing(processes, devices=observed.devices)
     used_bytes = sum(process.used_bytes for process in sharing)
     of_plans = workspaces.of(main.end if main else None)
-    parts = _parts(sharing, card, card_was_named=card_was_named)
+    parts: list[Part] = []
     if main is not None and used_bytes:
+        taken = Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes)
+        parts = [taken, *outside.parts(sharing, card, card_was_named=card_was_named)]
         parts += workspaces.parts(of_plans, main.reserved_bytes - main.allocated_bytes)
         parts += guessed.parts(main.end)
     total_range = total.range_of(parts)
@@ -185,15 +187,6 @@ def _verdict(
     if not measured or not named or growing or ending.how not in endings.WHOLE:
         return UNKNOWN
     return FITS if total.has_to_fit_bytes(parts) <= card.total_bytes else UNKNOWN
-
-
-def _parts(sharing: Sequence[outside.OnCard], card: Card, *, card_was_named: bool) -> list[Part]:
-    """What nvidia-smi would show: what was taken from the card, and what lies outside PyTorch's allocator."""
-    used_bytes = sum(process.used_bytes for process in sharing)
-    if not used_bytes:
-        return []
-    taken = Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes)
-    return [taken, *outside.parts(sharing, card, card_was_named=card_was_named)]
 
 
 def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> list[str]:

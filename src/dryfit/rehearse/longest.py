@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dryfit.recording.model import EVALUATION
+from dryfit.rehearse.inside.longest.asked import BATCHES
 from dryfit.rehearse.inside.longest.sizes import in_words
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
     from dryfit.rehearse.processes import Process
 
-SAMPLES, BATCHES = "samples", "batches"
 _OF_RESERVED = (
     "What tensors hold does not depend on when the longest comes; what PyTorch reserves does, and may be more where "
     "lengths rise slowly: see docs/longest.md."

@@ -79,12 +79,13 @@ def notes(end: Event | None, doubt: str) -> list[str]:
         found.append(
             doubt or "The process that asks cuDNN for its plans ended; what it had not answered counts as 0 bytes."
         )
+    elif workspaces.plans and doubt:
+        found.append(doubt)
+    if workspaces.not_answered:
         found.append(
             f"{_convolutions(workspaces.not_answered)} no workspace here. One has been seen to take as much as input, "
             f"weights and output together: up to {format_bytes(workspaces.more_bytes)} more at the peak of tensors."
         )
-    elif workspaces.plans and doubt:
-        found.append(doubt)
     if workspaces.on_a_card_only:
         found.append(
             f"{_convolutions(workspaces.on_a_card_only)} a plan through cuBLASLt, which cuDNN offers on a card only. "

@@ -33,10 +33,10 @@ def public_words(words: Sequence[str], private: Iterable[str] | None = None) -> 
         if word.endswith(".py") and not script_is_seen:
             script_is_seen = True
             found.append(_shown(PurePath(word).name, names))
-        elif word.startswith("-") and equals:
+        elif equals:  # Hydra's options have no dashes
             found.append(f"{_shown(option, names)}={_shown(value, names, is_secret=bool(_SECRET.search(option)))}")
         else:
-            found.append(_shown(word, names, is_secret=hides_next and not word.startswith("-")))
+            found.append(_shown(word, names, is_secret=hides_next))
         hides_next = word.startswith("-") and not equals and bool(_SECRET.search(word))
     return found
 

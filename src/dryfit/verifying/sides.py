@@ -26,7 +26,7 @@ from dryfit.verifying.comparison import FAILED, OUT_OF_MEMORY, RAN, STOPPED, Fig
 from dryfit.verifying.real_card import ASK, SECONDS_TO_ANSWER, RealCard, Twin, asking
 from dryfit.virtual_card import CardSettings, environment, installed_torch
 
-# A row is to be read, and sent; what later steps add is in the peaks of the steps that are kept, and in the last.
+# A row is to be read, and sent: of more steps it has the last, and those in which something was highest.
 MOST_STEPS_KEPT = 32
 
 
@@ -182,9 +182,9 @@ def _side(
 
 def _figures(main: Process, more_bytes: int | None) -> list[Figures]:
     found = []
-    last = main.phases_of_steps[-1][0] if main.phases_of_steps else 0
+    kept = _steps_kept(main)
     for step, phases in main.phases_of_steps:
-        if step > MOST_STEPS_KEPT and step != last:
+        if step not in kept:
             continue
         for phase, (allocated_bytes, reserved_bytes, used_bytes) in phases.items():
             has_total = more_bytes is not None and used_bytes > 0
@@ -198,6 +198,16 @@ def _figures(main: Process, more_bytes: int | None) -> list[Figures]:
                 )
             )
     return found
+
+
+def _steps_kept(main: Process) -> set[int]:
+    """The first steps, the last, and those with the peak of each figure."""
+    steps = main.phases_of_steps
+    highest = [
+        max(steps, key=lambda each: max((sizes[figure] for sizes in each[1].values()), default=0))[0]
+        for figure in range(3 if steps else 0)
+    ]
+    return {*(step for step, _ in steps if step <= MOST_STEPS_KEPT), *(step for step, _ in steps[-1:]), *highest}
 
 
 def _outcome(ending: Ending) -> str:

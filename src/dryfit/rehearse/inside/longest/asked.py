@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from dryfit.errors import UsageError
 
 MAX = "max"
-_USUAL_BATCHES = 100
+SAMPLES, BATCHES = "samples", "batches"  # what is looked at
+USUAL_BATCHES = 100
 _FORMS = "write nothing, or =max, =p99 (of 100 batches), =p99:500 or =max:500"
 
 
@@ -43,7 +44,7 @@ def asked_of(text: str) -> Asked:
     if found[2] and int(found[2]) < 1:
         raise UsageError(f"--longest={text} looks at no batch; the number after the colon has to be 1 or more.")
     batches = int(found[2]) if found[2] else 0
-    return Asked(percentile=percentile, batches=batches or (_USUAL_BATCHES if found[1] else 0))
+    return Asked(percentile=percentile, batches=batches or (USUAL_BATCHES if found[1] else 0))
 
 
 def checked(longest: bool | str) -> str:

@@ -11,7 +11,7 @@ from dryfit.recording.model import EVALUATION
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.longest import order
 from dryfit.rehearse.inside.longest.ahead import Ahead
-from dryfit.rehearse.inside.longest.asked import Asked
+from dryfit.rehearse.inside.longest.asked import BATCHES, SAMPLES, USUAL_BATCHES, Asked
 from dryfit.rehearse.inside.longest.choosing import (
     largest_of,
     longest_batch,
@@ -23,8 +23,6 @@ from dryfit.rehearse.inside.longest.differing import differ
 from dryfit.rehearse.inside.longest.looking import choice_of, random_state_kept, samples_of, sizes_of
 from dryfit.rehearse.inside.longest.sizes import Shapes, elements_of, shapes_of, tensors_in
 
-SAMPLES, BATCHES = "samples", "batches"
-_USUAL_BATCHES = 100
 # Where the samples are all alike: as many batches as a rehearsal has steps.
 _BATCHES_OF_ALIKE = 20
 # Batches of the program's own whose shapes are kept, to tell them from the longest.
@@ -69,7 +67,7 @@ class LoaderSeen:
             with random_state_kept():
                 alike = self._look_at_samples(loader)
         if self._make is None:
-            usual = _BATCHES_OF_ALIKE if alike else _USUAL_BATCHES
+            usual = _BATCHES_OF_ALIKE if alike else USUAL_BATCHES
             batches = ahead.draw(next_batch, self._asked.batches or usual)
             if ahead.is_on_card:
                 self.facts["not_made"] = "its batches are on the card already, where keeping one would take memory"

@@ -161,5 +161,8 @@ def _drawn(sampler: Any, dataset: Any) -> tuple[list[Any], bool]:
 def _of_batches(batches: list[list[Any]], *, is_whole: bool) -> Choice | None:
     if not batches:
         return None
-    indices = list(dict.fromkeys(itertools.chain.from_iterable(batches)))
+    try:
+        indices = list(dict.fromkeys(itertools.chain.from_iterable(batches)))
+    except TypeError:  # each is a batch of indices, which the data set takes at once
+        return None
     return Choice(indices=indices, batch_size=max(map(len, batches)), batches=batches, is_whole=is_whole)

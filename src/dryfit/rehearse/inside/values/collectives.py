@@ -28,12 +28,13 @@ def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable
     def follow(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         inputs = list(host.cuda_tensors([args[at] for at in inputs_at if at < len(args)]))
         outputs = list(host.cuda_tensors([args[at] for at in outputs_at if at < len(args)]))
-        known = all(map(engine.is_known, inputs))
-        true = known and all(map(engine.known.is_true, inputs)) and torch.distributed.get_world_size() == 1
-        if base == "broadcast_" and torch.distributed.get_world_size() == 1:
+        is_alone = torch.distributed.get_world_size() == 1
+        if base == "broadcast_" and is_alone:
             return kernel(keyset, *args, **kwargs)
+        known = all(map(engine.is_known, inputs))
+        true = known and is_alone and all(map(engine.known.is_true, inputs))
         # Before: parts of one storage are copied to, one after the other, from where nobody knows what is.
-        filled = _filled_together(outputs)
+        filled = _filled_together(outputs) if known else set()
         vouched_for = [
             known and (engine.may_vouch_for(tensor) or storage_identity(tensor) in filled) for tensor in outputs
         ]

@@ -91,7 +91,10 @@ def _setting(engine: Engine, dtype: torch.dtype) -> Assumption | None:
 def _as(dtype: torch.dtype, value: Any) -> Any:
     if dtype is torch.bool:
         return bool(value)
-    return value if dtype.is_floating_point or dtype.is_complex else int(value)
+    if dtype.is_floating_point or dtype.is_complex:
+        return value
+    limits = torch.iinfo(dtype)  # an image's bytes may be asked for like any number
+    return max(limits.min, min(limits.max, int(value)))
 
 
 def _ending_loops(engine: Engine, answer: Any, *, is_chosen: bool) -> Any:

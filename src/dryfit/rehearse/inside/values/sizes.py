@@ -23,7 +23,6 @@ def nonzero(engine: Engine, operator: Operator, kernel: Kernel, args: Any, kwarg
     """`nonzero`, and through it `x[mask]`, `masked_select`, `where(condition)`."""
     source = args[0]
     true = engine.attempt(operator, args[:1], {}) if _can_look(engine, source) else None
-    count = source.numel()
     if true is not None:
         count = true.shape[0]
         engine.sizes_follow_from(source)
