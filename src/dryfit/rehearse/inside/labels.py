@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 
 from dryfit.recording import model
-from dryfit.rehearse.inside import names, tensors
+from dryfit.rehearse.inside import fsdp_private, names, tensors
 from dryfit.rehearse.inside.names import Names, joined
 
 Position = tuple[int, ...]
@@ -36,6 +37,7 @@ class Labels:
         # would without us, and with it the end of tensors in reference cycles.
         self._fields: list[Any] = []
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._sharded: dict[int, weakref.ref[Any]] = {}  # modules under FSDP2
 
     @property
     def given(self) -> list[LabelAt]:
@@ -52,6 +54,8 @@ class Labels:
         self.names.name_model(module)
         for _, part in names.modules_of(module):
             path = self.names.path_of(part) or ""
+            if fsdp_private.is_sharded(part):
+                self._sharded[id(part)] = weakref.ref(part)
             parameters = names.parameters_of(part)
             named = [(self.names.parameter_name(p) or joined(path, key), p) for key, p in parameters]
             self._give(position, model.PARAMETER, named)
@@ -70,6 +74,13 @@ class Labels:
         # torch warns of looking for one where none is kept
         grads = ((name, p.grad) for name, p in parameters if p.is_leaf or p.retains_grad)
         self._give(position, model.GRADIENT, ((name, grad) for name, grad in grads if grad is not None))
+
+    def whole_gradients(self, position: Position) -> None:
+        """Label the gradients of sharded parameters that no pass has reduced yet: no parameter's `grad` is one."""
+        for module in filter(None, (reference() for reference in self._sharded.values())):
+            for holder, key, gradient in fsdp_private.whole_gradients(module):
+                name = joined(self.names.path_of(holder) or "", key)
+                self._give(position, model.GRADIENT, [(name, gradient)])
 
     def states(self, position: Position, optimizer: Any, parameters: Iterable[tuple[str, Any]]) -> None:
         """Label the states that an optimizer has, and those of its parameters that are of no module."""

@@ -143,7 +143,9 @@ class Recorder:
 
     def backward_is_over(self) -> None:
         """Label the gradients that backward has left."""
-        self.labels.gradients(self.position(), self.labels.names.parameters())
+        position = self.position()
+        self.labels.gradients(position, self.labels.names.parameters())
+        self.labels.whole_gradients(position)
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """Label gradients that the end of a backward pass has not: of no module's parameters, or within the pass."""
