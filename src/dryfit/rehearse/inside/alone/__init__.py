@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.alone import torch_private
+from dryfit.rehearse.inside.alone import deepspeed_private, torch_private
 from dryfit.rehearse.inside.alone.store import alone_store
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.world import World
@@ -20,6 +20,7 @@ def place(world: World) -> None:
     """Have torch.distributed, once it is imported, meet nobody."""
     after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world))
     after_import("torch.distributed.run", torch_private.start_one_worker)
+    after_import("deepspeed.runtime.zero.utils", deepspeed_private.agree_with_rank_0)
 
 
 def end() -> None:
