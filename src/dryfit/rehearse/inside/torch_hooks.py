@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +21,6 @@ from dryfit.rehearse.inside.observing import Observing
 from dryfit.rehearse.inside.phases import Progress
 from dryfit.rehearse.inside.recorder import Recorder
 
-# NCCL's watchdog thread gives back the tensors of finished collectives when it next looks, every 100 ms; a virtual
-# step is over before it looks once, and holds what a real step would have given back.
-_WATCHDOG_PAUSE_SECONDS = 0.25
-
 
 def place(
     progress: Progress,
@@ -34,8 +29,12 @@ def place(
     observing: Observing,
     longest: Longest,
     fault: Callable[[], None],
+    let_time_pass: Callable[[], None],
 ) -> None:
-    """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails."""
+    """Put the wrappers on torch, which has just been imported; `fault` is called where our own part of one fails.
+
+    `let_time_pass` is called once a backward pass is over, or an optimizer's step outside one.
+    """
     for name in ("enter", "optimizer_made", "optimizer_begins", "optimizer_ended"):
         setattr(progress, name, _ours(getattr(progress, name), fault))
     for name in (
@@ -44,8 +43,8 @@ def place(
     ):  # fmt: skip
         setattr(recorder, name, _while_it_works(recorder, getattr(recorder, name)))
     module_calls.watch(progress, recorder, measuring, observing, longest)
-    _watch_backward(progress, recorder, measuring, observing)
-    _watch_optimizers(progress, recorder, measuring, observing)
+    _watch_backward(progress, recorder, measuring, observing, let_time_pass)
+    _watch_optimizers(progress, recorder, measuring, observing, let_time_pass)
     torch_private.before_counts_are_reset(recorder.counts_are_reset)
     after_import("torch.utils.data.dataloader", lambda module: _watch_batches(module, recorder))
     after_import("torch.utils.data.dataloader", longest.watch)
@@ -75,7 +74,13 @@ def _while_it_works(recorder: Recorder, call: Callable[..., None]) -> Callable[.
     return guarded
 
 
-def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing) -> None:
+def _watch_backward(
+    progress: Progress,
+    recorder: Recorder,
+    measuring: Measuring,
+    observing: Observing,
+    let_time_pass: Callable[[], None],
+) -> None:
     import torch
 
     depth = 0  # reentrant checkpointing runs backward inside backward
@@ -99,7 +104,7 @@ def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring
             finally:
                 depth -= 1
                 if depth == 0:
-                    _let_watchdog_look()
+                    let_time_pass()
                     recorder.backward_is_over()
                     progress.enter(phases.AFTER_BACKWARD)
                     measuring.backward_is_over()
@@ -110,7 +115,13 @@ def _watch_backward(progress: Progress, recorder: Recorder, measuring: Measuring
     torch_private.wrap_engine_run_backward(wrap)
 
 
-def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuring, observing: Observing) -> None:
+def _watch_optimizers(
+    progress: Progress,
+    recorder: Recorder,
+    measuring: Measuring,
+    observing: Observing,
+    let_time_pass: Callable[[], None],
+) -> None:
     import torch
 
     stepping: set[int] = set()
@@ -126,7 +137,8 @@ def _watch_optimizers(progress: Progress, recorder: Recorder, measuring: Measuri
                 progress.optimizer_begins(self)
                 observing.optimizer_begins(self)
                 result = real(self, *args, **kwargs)
-                _let_watchdog_look()
+                if before != phases.BACKWARD:  # one for each gradient, say, as soon as it is there
+                    let_time_pass()
                 recorder.optimizer_ended(self)
                 progress.optimizer_ended(self, before)
                 observing.optimizer_ended(self)
@@ -183,8 +195,3 @@ def _watch_batches(dataloader: Any, recorder: Recorder) -> None:
         return __next__
 
     torch_private.wrap_next_batch(dataloader, fetching)
-
-
-def _let_watchdog_look() -> None:
-    if torch_private.process_group_exists():
-        time.sleep(_WATCHDOG_PAUSE_SECONDS)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWriter, Orders
-from dryfit.rehearse.inside import oom, torch_hooks, torch_private, used_on_card
+from dryfit.rehearse.inside import oom, torch_hooks, torch_private, used_on_card, watchdog
 from dryfit.rehearse.inside.history import History
 from dryfit.rehearse.inside.longest.giving import Longest
 from dryfit.rehearse.inside.measuring import FACTS, Measuring
@@ -44,7 +44,10 @@ class Watch:
         self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
         self._longest = Longest()
         self._longest.begin_anew(orders.longest, orders.steps)
-        torch_hooks.place(self._progress, self._recorder, self._measuring, self._observing, self._longest, fault)
+        torch_hooks.place(
+            self._progress, self._recorder, self._measuring, self._observing, self._longest, fault,
+            _no_time if orders.real_card else watchdog.let_it_look,
+        )  # fmt: skip
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
@@ -150,3 +153,7 @@ class Watch:
         )
         if why is not None:
             self._stop(why)
+
+
+def _no_time() -> None:
+    """Time passes on a real card by itself."""
