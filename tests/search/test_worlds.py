@@ -17,7 +17,7 @@ Search = Callable[..., Fit]
 def sharded(more_on_last: int = 0) -> Simulated:
     """30 GiB over all ranks, and one for each sample."""
 
-    def rehearse(words: list[str], *, world: int = 1, ranks: str = "0", **options: object) -> object:
+    def rehearse(words: list[str], *, world: int = 1, nodes: int = 1, ranks: str = "0", **options: object) -> object:
         extra = more_on_last if ranks == "last" else 0
         need = 30 * GIB // world + number_after(words, "--batch") * GIB + extra
         return result_of(words, need, **options)  # type: ignore[arg-type]

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--effective", metavar="N", type=int, help="a global batch to make of micro-batches that fit")
     add("--gpus", metavar="N", type=int, default=1, help="the GPUs that share it (default: 1)")
     add("--world", metavar="N[,N ...]", help="search as rank 0 of so many, and see that the last rank fits too")
+    searches.add_nodes(add)
     searches.add_options(parser, answer="answer")
     add_program(parser)
 
@@ -57,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         effective=arguments.effective,
         gpus=arguments.gpus,
         world=_worlds(arguments.world),
+        nodes=arguments.nodes,
         **searches.settings_of(arguments),
     )
     return searches.give(found, arguments, print_fit)

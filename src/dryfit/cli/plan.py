@@ -22,6 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("the card").add_argument
     add("--gpu", metavar="CARD", action="append", help="a name from `dryfit cards`; default: DRYFIT_GPU")
     add("--reserve", metavar="SIZE", help="memory of the card to leave free: 1GiB")
+    add = parser.add_argument_group("training on many cards").add_argument
+    add(
+        "--world",
+        metavar="N",
+        type=int,
+        help="rehearse as ranks of N, each alone: the first, and the last where it may hold another share",
+    )
+    searches.add_nodes(add)
     add = parser.add_argument_group("what is searched").add_argument
     add(
         "--keep",
@@ -54,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         only=_names(arguments.only),
         also=_names(arguments.also),
         without=_names(arguments.without),
+        world=arguments.world,
+        nodes=arguments.nodes,
         most=MOST_COMBINATIONS if arguments.most is None else arguments.most,
         **searches.settings_of(arguments),
     )

@@ -45,6 +45,11 @@ def add_options(parser: argparse.ArgumentParser, *, answer: str) -> None:
     add("-o", "--output", metavar="FILE", help=f"save the {answer} as JSON")
 
 
+def add_nodes(add: Any) -> None:
+    """Take `--nodes`; `add` is `add_argument` of a group."""
+    add("--nodes", metavar="K", type=int, help="machines that share the world (default: of 8 cards each)")
+
+
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `dryfit.fit` and `dryfit.plan` take of these options, and of --reserve.
 

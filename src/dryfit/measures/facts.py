@@ -47,7 +47,7 @@ class Facts:
 
     `flops` are of matrix multiplications, convolutions and attention on the card, as PyTorch's own formulas count them
     (two for a multiplication and an addition), and formulas like them for quantised weights. `host_bytes` were copied
-    between the card and the host.
+    between the card and the host, and `sent_bytes` sent to other ranks, as one rank of a ring sends them.
     """
 
     way: str = "pytorch"
@@ -56,6 +56,7 @@ class Facts:
     flops: int = 0
     uncounted: tuple[str, ...] = ()  # operators and kernels that multiply matrices, of which FLOPs know nothing
     host_bytes: int = 0
+    sent_bytes: int = 0
     autocast: str = ""  # dtype of autocast on the card in the forward pass: "bfloat16"; "" without
     grad_scaler: bool = False
     loader_batch: int = 0  # batch size of the DataLoader that is trained from, 0 without one

@@ -55,6 +55,7 @@ class Measure:
     repeated blocks. `needs` are the packages to install, with blanks between. `takes_long` says why a plan does not
     rehearse it unless it is asked to. `not_counted` says what it costs beyond counted FLOPs and bytes over the host's
     bus, and `caution(facts)` what else is to be known of it in a program. All of these are "" where there is none.
+    `is_uneven` says that ranks may come to hold unequally much.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Measure:
     caution: Callable[[Facts], str] = _no_caution
     # Names of measures that it does not go together with, beyond those of its own group.
     without: frozenset[str] = field(default_factory=frozenset)
+    is_uneven: bool = False
 
     def snippet(self, way: str, option: str = "", blocks: str = "Block", *, of_transformers_model: bool = False) -> str:
         """How a person who trains in this way writes it; of a model of transformers, or of any."""

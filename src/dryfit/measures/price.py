@@ -1,4 +1,4 @@
-"""What a set of measures costs: counted FLOPs, counted bytes over the host's bus, and what it changes."""
+"""What a set of measures costs: counted FLOPs, bytes over the host's bus and to other ranks, and what it changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ FLOPS_OF_A_HOST_BYTE = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price of one optimizer step: `flops` and `host_bytes` were counted, beside those of the program as it is.
+    """The price of one optimizer step: FLOPs and bytes were counted, beside those of the program as it is.
 
-    `changes` is NOTHING, PRECISION or METHOD. `cards` are as many as share the work, `measures` as many as are on.
+    `host_bytes` go between card and host, `sent_bytes` from one rank to others. `changes` is NOTHING, PRECISION or
+    METHOD. `cards` are as many as share the work, `measures` as many as are on.
     `is_counted` is False where FLOPs could not be counted, and are taken to be the program's own.
     """
 
@@ -25,6 +26,8 @@ class Price:
     base_flops: int
     host_bytes: int = 0
     base_host_bytes: int = 0
+    sent_bytes: int = 0
+    base_sent_bytes: int = 0
     changes: str = NOTHING
     cards: int = 1
     measures: int = 0
@@ -44,10 +47,22 @@ class Price:
         return self.host_bytes - self.base_host_bytes
 
     @property
-    def order(self) -> tuple[int, int, int, int]:
-        """What prices are ranked by: what they change, then cards, then work, then how many measures there are."""
+    def extra_sent_bytes(self) -> int:
+        return self.sent_bytes - self.base_sent_bytes
+
+    @property
+    def order(self) -> tuple[int, int, int, int, int]:
+        """What prices are ranked by: what they change, cards, work, what is sent, and how many measures there are.
+
+        How long a byte takes to another rank depends on what joins the cards, so that it is not weighed against work.
+        """
         extra = self.flops - self.base_flops + FLOPS_OF_A_HOST_BYTE * max(0, self.extra_host_bytes)
-        return CHANGES.index(self.changes), self.cards, max(0, extra), self.measures
+        sent = max(0, self.extra_sent_bytes)
+        return CHANGES.index(self.changes), self.cards, max(0, extra), sent, self.measures
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"extra_percent": round(self.extra_percent, 2), "extra_host_bytes": self.extra_host_bytes}
+        return asdict(self) | {
+            "extra_percent": round(self.extra_percent, 2),
+            "extra_host_bytes": self.extra_host_bytes,
+            "extra_sent_bytes": self.extra_sent_bytes,
+        }

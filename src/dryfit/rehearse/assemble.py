@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import dryfit
 from dryfit.cards import Card, all_cards, cards_that_fit
@@ -120,9 +120,17 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         batches=longest.batches_of(main),
         measures=_measures(observed),
         workspaces=asdict(of_plans),
-        facts=from_plain(Facts, main.end["program"]) if main and main.end and main.end.get("program") else None,
+        facts=_facts(main),
         exit_code=endings.exit_code(ending, verdict, measured=measured, card_was_named=card_was_named),
     )
+
+
+def _facts(main: Process | None) -> Facts | None:
+    """What was found out of the program, where that was asked for, with what its steps send."""
+    if main is None or main.end is None or not main.end.get("program"):
+        return None
+    facts = from_plain(Facts, main.end["program"])
+    return replace(facts, sent_bytes=sum(each.sent_bytes for each in main.communication.values()))
 
 
 def processes_of(observed: Observed) -> list[Process]:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from dryfit.rehearse.world import world_of
 from dryfit.report.command import run_command
 from dryfit.report.terminal import open_console, plain, sentence, table
 from dryfit.search.effective import EffectiveBatch
@@ -98,7 +99,8 @@ def notes(fit: Fit, answer: Answer) -> Iterator[str]:
     """Sentences worth reading beside the answer."""
     name = fit.searched
     if answer.rank:
-        yield f"The last rank, {answer.rank}, decides: it takes more than rank 0."
+        first = f" ({format_bytes(answer.first_rank.peak_total_bytes)})" if answer.first_rank is not None else ""
+        yield f"The last rank, {answer.rank}, decides: it takes more than rank 0{first}."
     if answer.need is not None:
         yield _need(fit, answer)
     if answer.out_of_order:
@@ -154,7 +156,6 @@ def _all_answers(console: Console, fit: Fit) -> None:
     more = f" and {len(fit.answers) - len(each)} more" if len(fit.answers) > len(each) else ""
     sentence(console, f"LARGEST {fit.searched}: {'; '.join(each)}{more}", style="bold")
     names = list(fit.answers[0].row)
-    world = ["world"] if fit.answers[0].world is not None else []
     rows = []
     for answer in fit.answers:
         largest, beyond = answer.trial(answer.largest), answer.trial(answer.beyond)
@@ -163,17 +164,26 @@ def _all_answers(console: Console, fit: Fit) -> None:
         if answer.largest is None:
             after = f"{answer.trials[0].value} {_how_it_ended(answer.trials[0])}"
         needs = format_bytes(largest.peak_total_bytes) if largest else ""
+        split = answer.effective
         rows.append(
-            [*(answer.row[each] for each in names), answer.gpu, *([str(answer.world)] if world else []),
-             str(answer.largest or "none"), surely, needs,
-             _has(answer), after]
+            [*(answer.row[each] for each in names), answer.gpu, str(answer.world or ""),
+             str(answer.largest or "none"), surely, needs, _has(answer), _sent(largest),
+             *((str(split.micro), str(split.accumulation)) if split is not None else ("", "")), after]
         )  # fmt: skip
-    head = [*names, "card", *world, f"largest {fit.searched}", "for sure", "needs", "of", "then"]
-    table(console, head, rows, right={len(names) + place for place in range(1, 5 + len(world))})
+    columns = ["world", f"largest {fit.searched}", "for sure", "needs", "of", "sent per step", "micro-batch"]
+    columns += ["accumulation", "then"]
+    right = range(len(names) + 1, len(names) + len(columns))
+    table(console, [*names, "card", *columns], rows, right=set(right))
     for smallest in fit.smallest_worlds:
         where = ", ".join([smallest.gpu, *(f"{name} {word}" for name, word in smallest.row.items())])
         fits = f"the smallest world that fits is {smallest.world}" if smallest.world else "nothing fits in these worlds"
         sentence(console, f"{where}: {fits}.")
+
+
+def _sent(trial: Trial | None) -> str:
+    """What a rank sends to others in each step, "" where that is nothing."""
+    sent_bytes = sum(each.sent_bytes for each in trial.communication.values()) if trial is not None else 0
+    return format_bytes(sent_bytes) if sent_bytes else ""
 
 
 def _trials(console: Console, fit: Fit, answer: Answer) -> None:
@@ -274,7 +284,8 @@ def _own(sentence: str) -> str:
 
 def _run_command(fit: Fit, answer: Answer, value: int) -> str:
     sweep = Sweep(words=tuple(fit.program), searched=fit.searched, values=[value], rows=(answer.row,))
-    return run_command(answer.gpu, sweep.command(answer.row, value))
+    world = world_of(answer.world, fit.nodes) if answer.world is not None else None
+    return run_command(answer.gpu, sweep.command(answer.row, value), world=world, rank=answer.rank, options=fit.options)
 
 
 def _what_it_took(fit: Fit) -> str:
@@ -284,7 +295,8 @@ def _what_it_took(fit: Fit) -> str:
 
 
 def _on(answer: Answer) -> str:
-    return f"on {answer.card['name']}" + "".join(f", {name} {word}" for name, word in answer.row.items())
+    rank = f" as rank {answer.rank} of {answer.world}" if answer.world is not None else ""
+    return f"on {answer.card['name']}{rank}" + "".join(f", {name} {word}" for name, word in answer.row.items())
 
 
 def _where(answer: Answer) -> str:

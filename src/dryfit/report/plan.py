@@ -13,7 +13,8 @@ from dryfit.recording.model import AFTER_BACKWARD, BACKWARD, EVALUATION, FORWARD
 from dryfit.report.command import run_command
 from dryfit.report.plan_search import searched_lines
 from dryfit.report.terminal import open_console, sentence, table
-from dryfit.search.planned import NotTaken, Plan, ToWrite, Tried, is_more_than_needed
+from dryfit.report.text import communication_line
+from dryfit.search.planned import NotTaken, Plan, ToWrite, Tried, are_alike, is_more_than_needed
 from dryfit.search.trial import FITS, STOPPED, TOO_BIG
 from dryfit.units import MIB, format_bytes
 
@@ -66,7 +67,7 @@ def verdict_line(plan: Plan) -> str:
 
     FITS with fused-optimizer on NVIDIA L4: needs 20.99 GiB of 22.03 GiB, 1.04 GiB to spare; FLOPs +0.0 %
     """
-    card, base = plan.card["name"], plan.as_it_is
+    card, base = _card(plan), plan.as_it_is
     if base.kind == STOPPED:
         return f"NO PLAN for {card}: {base.sentence}"
     if base.kind not in (FITS, TOO_BIG):
@@ -121,6 +122,11 @@ def _peak_lines(plan: Plan) -> Iterator[str]:
     sizes = sorted(base.phase_peaks.items(), key=lambda item: -item[1])
     if sizes:
         yield "Allocated by phase: " + ", ".join(f"{phase} {format_bytes(size)}" for phase, size in sizes) + "."
+    if base.ranks and not are_alike(base.ranks):
+        peaks = ", ".join(f"rank {each.rank} {format_bytes(each.peak_total_bytes)}" for each in base.ranks)
+        yield f"Ranks take unequally much: {peaks}. Each figure is that of the one that takes most."
+    if base.communication:
+        yield f"{communication_line(base.communication)}."
 
 
 def _where_the_peak_is(plan: Plan) -> str:
@@ -154,8 +160,8 @@ def _card_lines(plan: Plan) -> Iterator[str]:
 def _tried(console: Console, plan: Plan) -> None:
     shown = _worth_showing(plan)
     rows = [_row(plan, each) for each in shown[:_MOST_ROWS]]
-    head = ["measures", "needs", "on the card", "FLOPs", "over the bus", "changes", "cards"]
-    table(console, head, rows, right={1, 3, 4})
+    head = ["measures", "needs", "on the card", "FLOPs", "over the bus", "sent per step", "changes", "cards", "rank"]
+    table(console, head, rows, right={1, 3, 4, 5})
     if len(shown) > _MOST_ROWS:
         sentence(console, f"... and {len(shown) - _MOST_ROWS} more; --json has them all.")
 
@@ -191,16 +197,25 @@ def _is_stronger_than_needed(plan: Plan, one: Tried, before: Sequence[Tried]) ->
 def _row(plan: Plan, each: Tried) -> list[str]:
     price = each.price
     if each.kind not in (FITS, TOO_BIG):
-        return [_name(each.measures), "", f"no answer: {_first_line(each.sentence)}", "", "", "", ""]
-    cost = ["", "", "", ""]
+        return [_name(each.measures), "", f"no answer: {_first_line(each.sentence)}", *[""] * 6]
+    flops, over_bus, changes, cards = "", "", "", ""
     if price is not None:
-        cost = [
-            f"{price.extra_percent:+.1f} %" if price.is_counted else "not counted",
-            _signed(price.extra_host_bytes) if abs(price.extra_host_bytes) >= _LEAST_HOST_BYTES else "",
-            price.changes if price.changes != NOTHING else "",
-            str(price.cards) if price.cards > 1 else "",
-        ]
+        flops = f"{price.extra_percent:+.1f} %" if price.is_counted else "not counted"
+        over_bus = _signed(price.extra_host_bytes) if abs(price.extra_host_bytes) >= _LEAST_HOST_BYTES else ""
+        changes = price.changes if price.changes != NOTHING else ""
+        cards = str(price.cards) if price.cards > 1 else ""
+    rank = "" if are_alike(each.ranks) else str(each.rank)
+    cost = [flops, over_bus, _sent(plan, each), changes, cards, rank]
     return [_name(each.measures), format_bytes(each.peak_total_bytes), _how(plan, each), *cost]
+
+
+def _sent(plan: Plan, each: Tried) -> str:
+    """What a rank sends in each step, and how much more or less that is than by the program as it is."""
+    if not each.sent_bytes and not plan.as_it_is.sent_bytes:
+        return ""
+    more_bytes = each.sent_bytes - plan.as_it_is.sent_bytes
+    beside = f" ({_signed(more_bytes)})" if more_bytes and plan.as_it_is.sent_bytes else ""
+    return f"{format_bytes(each.sent_bytes)}{beside}"
 
 
 def _how(plan: Plan, each: Tried) -> str:
@@ -252,10 +267,18 @@ def _cost(price: Price | None) -> str:
     parts = [f"FLOPs {price.extra_percent:+.1f} %" if price.is_counted else "FLOPs not counted"]
     if abs(price.extra_host_bytes) >= _LEAST_HOST_BYTES:
         parts.append(f"{_signed(price.extra_host_bytes)} between host and card in each step")
+    if price.extra_sent_bytes:
+        parts.append(f"{_signed(price.extra_sent_bytes)} sent by each rank in each step")
     if price.cards > 1:
         parts.append(f"{price.cards} cards")
     changes = {NOTHING: "results stay the same"}.get(price.changes, f"changes the {price.changes}")
     return ", ".join([*parts, changes])
+
+
+def _card(plan: Plan) -> str:
+    """The card, and how many of them train together."""
+    name = str(plan.card["name"])
+    return f"{name} in a world of {plan.world.size}" if plan.world is not None else name
 
 
 def _the(phase: str) -> str:
@@ -285,7 +308,7 @@ def _lacking(plan: Plan, each: Tried) -> str:
 
 
 def _run(plan: Plan, each: Tried) -> str:
-    return run_command(plan.gpu, each.command, each.measures)
+    return run_command(plan.gpu, each.command, each.measures, world=plan.world, rank=each.rank, options=plan.options)
 
 
 def _what_it_took(plan: Plan) -> str:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from dryfit.cards import Card, all_cards, cards_that_fit
+from dryfit.rehearse.world import World
 from dryfit.search.effective import EffectiveBatch, even_splits, uneven_split
 from dryfit.search.found import Answer, Need
 from dryfit.search.largest import conclusion, next_values
@@ -25,11 +26,11 @@ def answers_of_row(
     reserve_bytes: int,
     effective: int | None,
     gpus: int,
-    world: int | None,
+    world: World | None,
 ) -> list[Answer]:
     """One row's answers in one world: what the first card shows says where to look on the others."""
     settings = [Setting(gpu=gpu, card=card, reserve_bytes=reserve_bytes, row=row, world=world) for gpu, card in cards]
-    split = None if effective is None else (effective, gpus if world is None else world)
+    split = None if effective is None else (effective, gpus if world is None else world.size)
     first = _answer(rehearsals, settings[0], split, ())
     used = [
         (trial.value, trial.peak_total_bytes - settings[0].card.outside_bytes)
@@ -51,17 +52,18 @@ def _answer(
     values, known = rehearsals.sweep.values, dict[int, Trial]()
     _search(rehearsals, setting, values, known, like)
     found = conclusion(values, known)
-    surely, effective, rank, last_rank = found.largest, None, None if setting.world is None else 0, None
-    of_first = known
+    surely, effective, rank = found.largest, None, None if setting.world is None else 0
+    of_first, first_rank, last_rank = known, None, None
     if found.largest is not None:
         if not like:  # the law of another card is much the same, and seen already
             _see_the_law(rehearsals, setting, values, known, found.largest)
         world = setting.world
-        if world is not None and world > 1:
+        if world is not None and world.size > 1:
             setting, decided, last_rank = _with_last_rank(rehearsals, setting, values, known, found.largest)
             if setting.is_last_rank:
-                rank, known = world - 1, decided
+                rank, known = world.size - 1, decided
                 found = conclusion(values, known)
+                first_rank = of_first.get(last_rank.value)
     if found.largest is not None:
         surely = _surely(rehearsals, setting, values, known, found.largest)
         if split is not None:
@@ -72,8 +74,9 @@ def _answer(
         gpu=setting.gpu,
         card=setting.card.to_dict(),
         row=dict(setting.row),
-        world=setting.world,
+        world=setting.world.size if setting.world is not None else None,
         rank=rank,
+        first_rank=first_rank,
         last_rank=last_rank,
         largest=found.largest,
         surely=surely,
@@ -92,7 +95,8 @@ def _with_last_rank(
 ) -> tuple[Setting, dict[int, Trial], Trial]:
     """Rehearse the largest value that fits as the last rank too, and smaller ones where it does not fit there.
 
-    Returned are the setting and the rehearsals of the rank that decides, and the last rank's of that largest value.
+    Of smaller ones the largest that both ranks hold is looked for. Returned are the setting and the rehearsals of the
+    rank that decides, and the last rank's of that largest value; what is learnt of the first goes into `known`.
     """
     last = dataclasses.replace(setting, is_last_rank=True)
     of_last = rehearsals.try_all(last, [largest])
@@ -100,8 +104,17 @@ def _with_last_rank(
     if found.kind == FITS:
         decides = found.peak_total_bytes > known[largest].peak_total_bytes
         return (last, known | of_last, found) if decides else (setting, known, found)
-    _search(rehearsals, last, values[: list(values).index(largest) + 1], of_last)
-    smaller = conclusion(values, of_last).largest
+    up_to_largest = values[: list(values).index(largest) + 1]
+    while True:
+        _search(rehearsals, last, up_to_largest, of_last)
+        smaller = conclusion(values, of_last).largest
+        if smaller is None:
+            break
+        if smaller not in known:
+            known |= rehearsals.try_all(setting, [smaller])
+        if known[smaller].kind == FITS:
+            break
+        of_last[smaller] = known[smaller]
     beyond = {value: trial for value, trial in known.items() if value > largest}
     return last, beyond | of_last, of_last[largest if smaller is None else smaller]
 

@@ -15,11 +15,11 @@ from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS
-from dryfit.rehearse.world import world_of
+from dryfit.rehearse.world import World, world_of
 from dryfit.search.answering import answers_of_row
 from dryfit.search.found import Fit
 from dryfit.search.rehearsing import Rehearsals, all_at_once
-from dryfit.search.starting import check_jobs, check_reserve, started
+from dryfit.search.starting import check_jobs, check_reserve, given, one_world, started
 from dryfit.search.words import Vary, sweep_of
 from dryfit.virtual_card import installed_torch
 
@@ -32,7 +32,8 @@ def fit(
     reserve_bytes: int = 0,
     effective: int | None = None,
     gpus: int = 1,
-    world: Sequence[int] = (),
+    world: int | Sequence[int] = (),
+    nodes: int | None = None,
     steps: int | str | None = None,
     seconds: float = DEFAULT_SECONDS,
     host_memory_bytes: int | None = None,
@@ -59,11 +60,12 @@ def fit(
     global batch to split over `gpus`. `jobs` rehearsals run at a time, as many as there are CPUs unless given. What was
     rehearsed before, of the same files, is not run again unless `cache` is False; of functions nothing is kept.
 
-    With `world`, several numbers of ranks, each is a search of its own, in which the program plays rank 0 of so many
-    alone, and with the largest value that fits the last rank too; `effective` is then split over each of them.
+    With `world`, one or several numbers of ranks, each is a search of its own, in which the program plays rank 0 of so
+    many alone, and with the largest value that fits the last rank too; `effective` is then split over each of them.
+    `nodes` machines share each.
 
     Raises:
-        UsageError: nothing to search, a placeholder without values, no such card, a setting out of range.
+        UsageError: nothing to search, a placeholder without values, no such card or world, a setting out of range.
     """
     began = time.monotonic()
     values = vary or {}
@@ -71,7 +73,7 @@ def fit(
         sweep = sweep_of(words, values)
         cards = _cards(gpu, reserve_bytes)
         _check(effective, gpus, jobs)
-        worlds = _worlds(world, effective, gpus)
+        worlds = _worlds([world] if isinstance(world, int) else world, nodes, effective, gpus)
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
@@ -106,6 +108,8 @@ def fit(
         lowest=sweep.values[0],
         highest=sweep.values[-1],
         reserve_bytes=reserve_bytes,
+        nodes=nodes,
+        options=given(options),
         answers=tuple(answer for row in rows for of_card in zip(*row, strict=True) for answer in of_card),
         rehearsals=rehearsals.run,
         from_cache=rehearsals.from_cache,
@@ -128,19 +132,19 @@ def _cards(gpu: str | Sequence[str] | None, reserve_bytes: int) -> list[tuple[st
     return list(cards.values())
 
 
-def _worlds(asked: Sequence[int], effective: int | None, gpus: int) -> list[int | None]:
+def _worlds(asked: Sequence[int], nodes: int | None, effective: int | None, gpus: int) -> list[World | None]:
     """The worlds to search in, smallest first; one None where the program is no rank that plays alone."""
     if not asked:
-        return [None]
+        return [one_world(None, nodes)]
     if gpus != 1:
         raise UsageError(f"--gpus {gpus} and --world both say how many cards share the batch; leave out --gpus.")
-    sizes = sorted({world_of(size).size for size in asked})
-    for size in sizes:
-        if effective is not None and effective < size:
+    worlds = [world_of(size, nodes) for size in sorted(set(asked))]
+    for world in worlds:
+        if effective is not None and effective < world.size:
             raise UsageError(
-                f"--effective {effective} cannot be split over --world {size}: each rank needs at least 1."
+                f"--effective {effective} cannot be split over --world {world.size}: each rank needs at least 1."
             )
-    return list(sizes)
+    return list(worlds)
 
 
 def _check(effective: int | None, gpus: int, jobs: int | None) -> None:

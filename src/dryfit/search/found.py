@@ -38,7 +38,8 @@ class Answer:
     where the range ends with `largest`. `multiple_of` and `out_of_order` are as in `largest.Found`.
 
     With a `world` the program played its rank 0, and with `largest` the last one too, see `last_rank`: shards may be
-    uneven. `rank` is the one that decided: the last where it takes more.
+    uneven. `rank` is the one that decided: the last where it takes more; then `trials` are the last's, and `first_rank`
+    is the rehearsal of `largest` as rank 0.
     """
 
     gpu: str
@@ -46,6 +47,7 @@ class Answer:
     row: dict[str, str] = field(default_factory=dict)
     world: int | None = None
     rank: int | None = None
+    first_rank: Trial | None = None
     last_rank: Trial | None = None
     largest: int | None
     surely: int | None = None
@@ -71,7 +73,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("law", "effective", "last_rank"):
+        for name in ("law", "effective", "first_rank", "last_rank"):
             values[name] = values[name].to_dict() if values[name] is not None else None
         values["need"] = asdict(self.need) if self.need is not None else None
         return values | {"out_of_order": list(self.out_of_order), "trials": [trial.to_dict() for trial in self.trials]}
@@ -91,7 +93,8 @@ class Fit:
     """The largest values that fit, one answer for each row, card and world. All sizes are bytes.
 
     `program` has the placeholders in it, `searched` names the one that was searched, from `lowest` to `highest`.
-    `rehearsals` were run for it, and `from_cache` taken from earlier ones.
+    `rehearsals` were run for it, and `from_cache` taken from earlier ones. `options` are those of `dryfit.run` that
+    were given; `nodes` machines share each world, None for as many as have eight cards each.
     """
 
     program: list[str]
@@ -99,6 +102,8 @@ class Fit:
     lowest: int
     highest: int
     reserve_bytes: int = 0
+    nodes: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     answers: tuple[Answer, ...]
     rehearsals: int
     from_cache: int

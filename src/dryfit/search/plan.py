@@ -20,7 +20,7 @@ from dryfit.search.planned import Extent, Plan, Tried
 from dryfit.search.planning import Findings, find_out
 from dryfit.search.question import Question, tried_of
 from dryfit.search.rehearsing import Runner
-from dryfit.search.starting import check_jobs, check_reserve, started
+from dryfit.search.starting import check_jobs, check_reserve, given, one_world, started
 from dryfit.search.trial import FITS
 from dryfit.search.words import USUAL, Sweep, placeholders_of
 from dryfit.virtual_card import installed_torch
@@ -40,6 +40,8 @@ def plan(
     without: str | Sequence[str] = (),
     reserve_bytes: int = 0,
     most: int = MOST_COMBINATIONS,
+    world: int | None = None,
+    nodes: int | None = None,
     steps: int | str | None = None,
     seconds: float = DEFAULT_SECONDS,
     host_memory_bytes: int | None = None,
@@ -64,8 +66,11 @@ def plan(
     measures, `also` such as are left out because they take long to rehearse. `reserve_bytes` of the card stay free. At
     most `most` combinations are rehearsed. The rest is as in `dryfit.fit`.
 
+    With a `world` the program plays ranks of so many, on `nodes` machines, each alone: the first, and the last where it
+    may hold another share; every peak is that of the one that takes more.
+
     Raises:
-        UsageError: no such card or measure, a placeholder without a number, options that contradict each other.
+        UsageError: no such card, measure or world, a placeholder without a number, options that contradict each other.
     """
     began = time.monotonic()
     with as_words(program, None if batch is None else {USUAL: batch}) as words:
@@ -74,6 +79,7 @@ def plan(
         wishes = Wishes(keep=keep, only=_names(only), also=_names(also), without=_names(without), batch=batch)
         wishes.check()
         _check(most, jobs)
+        ranks = one_world(world, nodes)
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
@@ -95,14 +101,26 @@ def plan(
             progress=progress,
         ) as runner:
             question = Question(
-                runner=runner, words=tuple(words), sweep=sweep, gpu=name, card=card, reserve_bytes=reserve_bytes
+                runner=runner,
+                words=tuple(words),
+                sweep=sweep,
+                gpu=name,
+                card=card,
+                reserve_bytes=reserve_bytes,
+                world=ranks,
             )
             found = find_out(question, wishes, most)
-    return _answer(question, wishes, found, most, time.monotonic() - began, torch.version)
+    return _answer(question, wishes, found, most, given(options), time.monotonic() - began, torch.version)
 
 
 def _answer(
-    question: Question, wishes: Wishes, found: Findings, most: int, wall_seconds: float, torch_version: str
+    question: Question,
+    wishes: Wishes,
+    found: Findings,
+    most: int,
+    options: dict[str, Any],
+    wall_seconds: float,
+    torch_version: str,
 ) -> Plan:
     tried = [tried_of(question, each, found.prices.get(each.measures)) for each in found.outcomes.values()]
     tried[1:] = sorted(tried[1:], key=partial(_place, found))
@@ -114,6 +132,8 @@ def _answer(
         keep=wishes.keep,
         batch=wishes.batch,
         reserve_bytes=question.reserve_bytes,
+        world=question.world,
+        options=options,
         way=found.facts.way if found.facts is not None else "",
         as_it_is=tried[0],
         cheapest=found.cheapest,

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 from dryfit.measures.price import Price
 from dryfit.plain import to_plain
 from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EXIT_USAGE
+from dryfit.rehearse.result import Communication, RankPeak
+from dryfit.rehearse.world import World
 from dryfit.saved import read_saved, write_saved
 from dryfit.search.combinations import Order
 from dryfit.search.trial import FITS, STOPPED, TOO_BIG
@@ -27,7 +29,8 @@ class Tried:
     ended it. The peaks are those of the rehearsal on the card where it fits, and without a limit where it is too big;
     then `lacking_bytes` is what the total is above what the card has to give. `is_close` says that what is outside
     PyTorch's allocator is not known well enough to tell. `price` is None where it was not counted. `command` is the
-    program with these measures, as `dryfit run --with` takes it.
+    program with these measures, as `dryfit run --with` takes it. In a world the figures are those of `rank`, the one
+    that takes most of `ranks`, if several were rehearsed; `communication` is what each of its steps passes to others.
     """
 
     measures: tuple[str, ...]
@@ -44,6 +47,14 @@ class Tried:
     sentence: str = ""
     sizes_unknown: bool = False
     growth_bytes: int = 0
+    rank: int | None = None
+    ranks: tuple[RankPeak, ...] = ()
+    communication: dict[str, Communication] = field(default_factory=dict)
+
+    @property
+    def sent_bytes(self) -> int:
+        """What one rank sends to others in each step, 0 for a program on one card."""
+        return sum(each.sent_bytes for each in self.communication.values())
 
     @property
     def order(self) -> tuple[int, Order, int]:
@@ -51,6 +62,11 @@ class Tried:
         rank = {FITS: 0, TOO_BIG: 1}.get(self.kind, 2)
         price = self.price.order if self.price is not None and self.kind == FITS else (len(self.measures),)
         return rank, price if self.kind == FITS else (), self.peak_total_bytes
+
+
+def are_alike(ranks: Iterable[RankPeak]) -> bool:
+    """Whether all ranks that were rehearsed take the same."""
+    return len({(each.peak_allocated_bytes, each.peak_reserved_bytes, each.peak_total_bytes) for each in ranks}) < 2
 
 
 class _Judged(Protocol):
@@ -135,7 +151,8 @@ class Plan:
     `surely` is the cheapest that fits whatever of the margin outside PyTorch's allocator is taken. Where nothing fits,
     `nearest` is what comes nearest. `tried` has all that was rehearsed and helps, the best first; `to_write` says how a
     person writes the cheapest that surely fits, or else the cheapest, or the nearest. `keep` is what was not to be
-    changed. `searched` says how far the search went, and the one for what surely fits, where there was one.
+    changed. With a `world` the program was rehearsed as ranks of it. `options` are those of `dryfit.run` that were
+    given. `searched` says how far the search went, and the one for what surely fits, where there was one.
     """
 
     program: list[str]
@@ -144,6 +161,8 @@ class Plan:
     keep: str
     batch: int | None = None
     reserve_bytes: int = 0
+    world: World | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     way: str = ""
     as_it_is: Tried
     cheapest: tuple[str, ...] | None = None

@@ -30,7 +30,7 @@ from dryfit.search.combinations import (
     searched,
     space_of,
 )
-from dryfit.search.planned import CardFor, NotTaken, is_more_than_needed
+from dryfit.search.planned import CardFor, NotTaken, are_alike, is_more_than_needed
 from dryfit.search.question import (
     Measures,
     Outcome,
@@ -85,6 +85,7 @@ def find_out(question: Question, wishes: Wishes, most: int) -> Findings:
     base = _look_at_program(question, found)
     if base.kind not in (FITS, TOO_BIG):
         return found
+    question = replace(question, is_even=are_alike(base.free.ranks))
     ladders, found.not_tried = choose(found.facts, wishes)
     on_more_cards = [each for each in ladders if needs_more_cards(each, wishes)]
     rungs = _try_singles(question, [each for each in ladders if each not in on_more_cards], found)
@@ -278,13 +279,14 @@ def _expected_order(found: Findings, members: Sequence[Rung]) -> Order:
     """What a combination is expected to cost: the sum of what its measures cost alone."""
     words = tuple(member.word for member in members)
     if found.facts is None:
-        return (0, 0, 0, len(words))
+        return (0, 0, 0, 0, len(words))
     base = _price_as_it_is(found.facts)
     alone = [found.prices[(word,)] for word in words]
     expected = replace(
         base,
         flops=base.flops + sum(each.flops - base.flops for each in alone),
         host_bytes=base.host_bytes + sum(each.extra_host_bytes for each in alone),
+        sent_bytes=base.sent_bytes + sum(each.extra_sent_bytes for each in alone),
         changes=changes_of(words, found.facts),
         cards=max((each.cards for each in alone), default=1),
         measures=len(words),
@@ -298,5 +300,7 @@ def _price_as_it_is(facts: Facts) -> Price:
         base_flops=facts.flops,
         host_bytes=facts.host_bytes,
         base_host_bytes=facts.host_bytes,
+        sent_bytes=facts.sent_bytes,
+        base_sent_bytes=facts.sent_bytes,
         is_counted=bool(facts.flops),
     )

@@ -13,6 +13,7 @@ from dryfit.measures.measure import CHANGES
 from dryfit.measures.micro_batch import micro_batches_of
 from dryfit.measures.price import Price
 from dryfit.rehearse.callables import as_called
+from dryfit.rehearse.world import World
 from dryfit.search.planned import CardFor, Tried
 from dryfit.search.rehearsing import Runner, Wanted, all_at_once
 from dryfit.search.trial import FITS, TOO_BIG, Trial
@@ -27,7 +28,10 @@ Measures = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One program on one card, `reserve_bytes` of which stay free; `sweep` where its words hold its batch."""
+    """One program on one card, `reserve_bytes` of which stay free; `sweep` where its words hold its batch.
+
+    With a `world` the program plays its ranks; those of the program as it is differ unless it `is_even`.
+    """
 
     runner: Runner
     words: tuple[str, ...]
@@ -35,6 +39,8 @@ class Question:
     gpu: str
     card: Card
     reserve_bytes: int
+    world: World | None = None
+    is_even: bool = False
 
     @property
     def room_bytes(self) -> int:
@@ -48,8 +54,16 @@ class Question:
         counts = [micro_batches_of(option) for measure, option in measures_of(measures) if measure.name == MICRO_BATCH]
         return tuple(self.sweep.command({}, self.sweep.values[0] // (counts[0] if counts else 1)))
 
+    def ranks(self, measures: Measures) -> str:
+        """The ranks to rehearse: the first, and the last where it may hold another share than the first."""
+        if self.world is None or self.world.size == 1:
+            return "0"
+        is_even = self.is_even and not any(measure.is_uneven for measure, _ in measures_of(measures))
+        return "0" if is_even else "0,last"
+
     def wanted(self, measures: Measures) -> Wanted:
-        what = f"{' + '.join(measures) or 'as it is'} on {self.gpu}"
+        where = f"{self.gpu}{f' in a world of {self.world.size}' if self.world is not None else ''}"
+        what = f"{' + '.join(measures) or 'as it is'} on {where}"
         return Wanted(
             what=what,
             words=self.command(measures),
@@ -57,6 +71,8 @@ class Question:
             card=self.card,
             reserve_bytes=self.reserve_bytes,
             measures=measures,
+            world=self.world,
+            ranks=self.ranks(measures),
         )
 
 
@@ -110,7 +126,7 @@ def outcome_of(question: Question, measures: Measures, free: Trial | None = None
 def facts_of(question: Question, measures: Measures) -> tuple[Facts | None, Trial]:
     """What a program is like with these measures; None where that could not be seen."""
     wanted = question.wanted(measures)
-    wanted = replace(wanted.without_limit, what=f"the price of {wanted.what}", reserve_bytes=0, facts=True)
+    wanted = replace(wanted.without_limit, what=f"the price of {wanted.what}", reserve_bytes=0, facts=True, ranks="0")
     trial = question.runner.begin(wanted).result()
     return (trial.facts if trial.kind == FITS else None), trial
 
@@ -132,6 +148,8 @@ def price_of(question: Question, base: Facts, measures: Measures) -> Price:
         base_flops=base.flops,
         host_bytes=facts.host_bytes if facts is not None else base.host_bytes,
         base_host_bytes=base.host_bytes,
+        sent_bytes=facts.sent_bytes if facts is not None else base.sent_bytes,
+        base_sent_bytes=base.sent_bytes,
         changes=changes_of(measures, base),
         cards=cards_of(measures),
         measures=len(measures),
@@ -180,4 +198,7 @@ def tried_of(question: Question, outcome: Outcome, price: Price | None) -> Tried
         sentence=last.sentence,
         sizes_unknown=shown.sizes_unknown,
         growth_bytes=shown.growth_bytes,
+        rank=shown.rank,
+        ranks=shown.ranks,
+        communication=dict(shown.communication),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dryfit.cards import Card
 from dryfit.rehearse.limits import INTERRUPTED
 from dryfit.rehearse.result import Result
+from dryfit.rehearse.world import World
 from dryfit.search import cache
 from dryfit.search.progress import SearchProgress
 from dryfit.search.trial import Trial, trial_of
@@ -45,7 +46,7 @@ class Setting:
     card: Card
     reserve_bytes: int
     row: Mapping[str, str]
-    world: int | None = None
+    world: World | None = None
     is_last_rank: bool = False
 
     @property
@@ -53,15 +54,15 @@ class Setting:
         """The card, and the rank of a world, for the progress line."""
         if self.world is None:
             return self.gpu
-        return f"{self.gpu} as rank {self.world - 1 if self.is_last_rank else 0} of {self.world}"
+        return f"{self.gpu} as rank {self.world.size - 1 if self.is_last_rank else 0} of {self.world.size}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """One rehearsal: a program's words on a card, as `dryfit.run` takes them. `what` names it on the progress line.
 
-    `memory_bytes` stands in place of the card's, see `without_limit`; `value` is what the words were made with. `world`
-    and `ranks` are as `dryfit.run` takes them.
+    `memory_bytes` stands in place of the card's, see `without_limit`; `value` is what the words were made with. With a
+    `world` those of its ranks are played that `ranks` names, as `dryfit.run` takes them.
     """
 
     what: str
@@ -73,7 +74,7 @@ class Wanted:
     measures: tuple[str, ...] = ()
     facts: bool = False
     value: int = 0
-    world: int | None = None
+    world: World | None = None
     ranks: str = "0"
 
     @property
@@ -124,7 +125,7 @@ class Runner:
             "reserve_bytes": wanted.reserve_bytes,
             **({"measures": wanted.measures} if wanted.measures else {}),
             **({"facts": True} if wanted.facts else {}),
-            **({"world": wanted.world, "ranks": wanted.ranks} if wanted.world is not None else {}),
+            **_of_world(wanted),
         }
         key = cache.key_of(wanted.words, {**self.about, "card": wanted.card.to_dict(), **options})
         trial = cache.look_up(key, self.folder) if self.folder is not None else None
@@ -141,6 +142,13 @@ class Runner:
             self.from_cache += trial.from_cache
         self.progress.ended(wanted.what, trial, has_limit=wanted.memory_bytes != _WITHOUT_LIMIT_BYTES)
         return trial
+
+
+def _of_world(wanted: Wanted) -> dict[str, Any]:
+    """What `dryfit.run` is told of a world; nothing where the program is no rank that plays alone."""
+    if wanted.world is None:
+        return {}
+    return {"world": wanted.world.size, "nodes": wanted.world.nodes, "ranks": wanted.ranks}
 
 
 @dataclass(slots=True, kw_only=True)

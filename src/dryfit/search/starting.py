@@ -11,6 +11,7 @@ from dryfit.cards import Card
 from dryfit.errors import UsageError
 from dryfit.rehearse.limits import limits_of
 from dryfit.rehearse.warm import warm_rehearsals
+from dryfit.rehearse.world import World, world_of
 from dryfit.search.cache import cache_folder
 from dryfit.search.progress import SearchProgress
 from dryfit.search.rehearsing import Runner
@@ -58,6 +59,28 @@ def started(
         ) as runner,
     ):
         yield runner
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options of `dryfit.run` that a person gave: what is to stand in a command that rehearses the same.
+
+    >>> given({"steps": 5, "longest": "", "assume": [], "skip_weights": False})
+    {'steps': 5}
+    """
+    return {name: value for name, value in options.items() if value}
+
+
+def one_world(size: int | None, nodes: int | None) -> World | None:
+    """The world that a program is rehearsed in; None where it is no rank that plays alone.
+
+    Raises:
+        UsageError: there is no such world, or machines without one.
+    """
+    if size is None:
+        if nodes is not None:
+            raise UsageError("--nodes says how many machines share a world: give its number of ranks, as in --world 8.")
+        return None
+    return world_of(size, nodes)
 
 
 def check_reserve(card: Card, reserve_bytes: int) -> None:

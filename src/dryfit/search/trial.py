@@ -10,7 +10,7 @@ from dryfit.plain import to_plain
 from dryfit.rehearse import growth
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME
-from dryfit.rehearse.result import UNKNOWN, Result
+from dryfit.rehearse.result import UNKNOWN, Communication, RankPeak, Result
 
 FITS, TOO_BIG, FAILED, STOPPED = "fits", "too big", "failed", "stopped"
 
@@ -28,8 +28,8 @@ class Trial:
     PyTorch's allocator, and the peaks of what does not are those until its end. `is_close` says that the margin of that
     expectation could turn the answer. `phase` is where the peak, or the out-of-memory error, was; `is_caught` an error
     that the program caught. `for_good` marks a failure that another value will not take away. `phase_peaks`,
-    `measures` and `facts` are as a `Result` has them. `value` is 0
-    where nothing was varied.
+    `measures`, `communication`, `ranks` and `facts` are as a `Result` has them; `rank` is the one whose figures these
+    are, None without a world. `value` is 0 where nothing was varied.
     """
 
     value: int = 0
@@ -52,6 +52,9 @@ class Trial:
     seconds: float = 0.0
     phase_peaks: dict[str, int] = field(default_factory=dict, hash=False)
     measures: dict[str, bool] = field(default_factory=dict, hash=False)
+    communication: dict[str, Communication] = field(default_factory=dict, hash=False)
+    rank: int | None = None
+    ranks: tuple[RankPeak, ...] = ()
     facts: Facts | None = field(default=None, hash=False, repr=False)
     from_cache: bool = False
 
@@ -88,6 +91,9 @@ def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
         seconds=result.wall_seconds,
         phase_peaks=dict(result.phase_peaks),
         measures=dict(result.measures),
+        communication=dict(result.communication),
+        rank=result.world.rank if result.world is not None else None,
+        ranks=tuple(result.ranks),
         facts=result.facts,
     )
 
