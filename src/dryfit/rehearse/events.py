@@ -5,10 +5,12 @@ was known last. Events, in the order they come:
 
     python      a Python process of the program has started         pid, parent, argv
     torch       it has imported torch, hooks are in place            versions
+    rank        it has become one of several real ranks              rank, ranks
     step        all optimisers have stepped                          step, peaks by phase, seconds
     communication  what the step that is over has passed to others  step, passed: calls, payload and sent bytes by kind
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
     measure     a measure could not be switched on                   name, why, trace
+    note        a sentence for the result's notes                    text
     modules     what it has imported, where that is asked for        names, after_card, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions

@@ -178,6 +178,11 @@ def communicators() -> list[Communicator]:
     return made
 
 
+def is_rank(rank: int) -> None:
+    """This process is so called in its world: what NCCL's calls say of a rank that does not come names it so."""
+    _library().dryfit_is_rank(rank)
+
+
 def traffic() -> dict[str, tuple[int, int, int]]:
     """What NCCL has passed so far, by kind: calls, bytes of payload, and bytes that this rank sends to others.
 

@@ -19,6 +19,7 @@ from dryfit.errors import DryfitError
 from dryfit.rehearse.events import ORDERS_VARIABLE, EventWriter, Orders
 from dryfit.rehearse.inside import ending
 from dryfit.rehearse.inside.imports import after_import
+from dryfit.rehearse.inside.rank import Rank
 
 if TYPE_CHECKING:
     from dryfit.rehearse.inside.watch import Watch
@@ -72,6 +73,7 @@ class _Process:
         self._watch: Watch | None = None
         self.leaves_at_once = False
         self._writer = EventWriter(orders.folder)
+        self._rank = Rank(orders.folder, self._becomes_rank, alone=orders.world is not None)
         self._begin()
         signal.signal(STOP_SIGNAL, lambda *_: self._stop("told to stop"))
         # Registered first, so it runs last: after everything the program does at its own exit.
@@ -80,6 +82,7 @@ class _Process:
         # A process that multiprocessing forked leaves without running exit handlers, but for its own finalizers.
         after_import("multiprocessing.util", lambda util: util.register_after_fork(self, _Process._finalize_with))
         after_import("torch", self._place_hooks)
+        after_import("torch.distributed.distributed_c10d", self._rank.watch)
         if orders.world is not None:
             self._play(orders.world)
         if orders.skip_weights:
@@ -98,7 +101,7 @@ class _Process:
         from dryfit.rehearse.inside import alone
 
         os.environ.update(world.variables())  # in place of what a launcher has said
-        alone.place(world)
+        alone.place(world, lambda text: self._writer.write("note", text=text))
 
     def _begin(self) -> None:
         if not self._orders.folder:
@@ -116,6 +119,7 @@ class _Process:
         if not self._orders.folder:
             return
         self._writer.reopen(self._orders.folder)
+        self._rank.begin_anew(self._orders.folder, alone=self._orders.world is not None)
         self._begin()
         if self._watch is not None:
             self._watch.begin_anew(self._orders)
@@ -129,13 +133,20 @@ class _Process:
         from dryfit.rehearse.inside.watch import Watch
 
         try:
-            self._watch = Watch(self._orders, self._writer, self._stop, self._fault)
+            self._watch = Watch(self._orders, self._writer, self._stop, self._fault, self._rank.all_have_seen_enough)
             if not self._orders.exact_weights:
                 from dryfit.rehearse.inside import light_init
 
                 light_init.prepare()
         except Exception:
             self._fault()
+
+    def _becomes_rank(self, rank: int, ranks: int) -> None:
+        self._writer.write("rank", rank=rank, ranks=ranks)
+        if not self._orders.real_card:
+            from dryfit.virtual_card import calls
+
+            calls.is_rank(rank)
 
     def _fault(self) -> NoReturn:
         """An exception in our own code, to be known as ours: going on, it would look like the program's."""
@@ -150,6 +161,7 @@ class _Process:
         if self._orders.modules:
             self._writer.write("modules", **self._imported.facts())
         ending.last_words(self._writer.write, self._facts, how)
+        self._rank.ends()
         if self._watch is not None:
             self._watch.write_recording()
 

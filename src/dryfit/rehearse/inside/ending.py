@@ -11,6 +11,7 @@ import ctypes
 import gc
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ Facts = Callable[[], dict[str, Any]]
 
 def last_words(write: Callable[..., None], facts: Facts, how: str) -> None:
     """Write the `end` event: how it ended, the uncaught exception if there was one, and all that is known."""
-    write("end", how=how, error=uncaught_error(), files=program_files(), **facts())
+    write("end", how=how, at=time.monotonic(), error=uncaught_error(), files=program_files(), **facts())
 
 
 def stop_now(say: Callable[[str], None], how: str) -> NoReturn:

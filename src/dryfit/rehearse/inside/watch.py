@@ -30,9 +30,15 @@ class Watch:
     """The hooks of one process, placed; `facts()` says what they have seen, once the process is about to end."""
 
     def __init__(
-        self, orders: Orders, writer: EventWriter, stop: Callable[[str], None], fault: Callable[[], None]
+        self,
+        orders: Orders,
+        writer: EventWriter,
+        stop: Callable[[str], None],
+        fault: Callable[[], None],
+        all_have_seen_enough: Callable[..., bool],
     ) -> None:
         self._orders, self._writer, self._stop = orders, writer, stop
+        self._all_have_seen_enough = all_have_seen_enough
         self._peaks: list[tuple[int, int]] = []
         self._history = History(is_wanted=orders.recording)
         self._recorder = Recorder(self._history.take_if_large)
@@ -151,7 +157,7 @@ class Watch:
             wants_more=self._observing.needs_more_steps,
             period=self._longest.period,
         )
-        if why is not None:
+        if self._all_have_seen_enough(len(self._peaks), this_one=why is not None) and why is not None:
             self._stop(why)
 
 

@@ -25,6 +25,7 @@
 typedef struct {
   _Atomic long turn;   // exchanges this rank has posted for
   _Atomic int pid;
+  _Atomic int rank_of_all;   // its rank in the program's world, from 1; 0: it has not said
 } Seat;
 typedef struct {
   _Atomic long posted, collected;
@@ -41,6 +42,14 @@ struct World {
 };
 
 // ---- words for a wait that failed -----------------------------------------------------------------------------------
+// A communicator numbers its ranks anew; people know them by the numbers that the launcher gave.
+static _Atomic int rank_of_all;
+EXPORT void dryfit_is_rank(int rank) { atomic_store(&rank_of_all, rank + 1); }
+static int number_of(const World *world, int rank) {
+  int of_all = atomic_load(&world->seats[rank].rank_of_all);
+  return of_all > 0 ? of_all - 1 : rank;
+}
+
 static _Thread_local char failure[400];
 const char *last_failure(void) { return failure; }
 void fail(const char *format, ...) {
@@ -83,16 +92,16 @@ bool keep_waiting(Patience *patience, const World *world, int peer) {
   if (time - patience->checked < 0.1) return true;
   patience->checked = time;
   if (patience->ended) {
-    fail("rank %d of %d waits for rank %d, whose process has ended; look at that rank's output for the reason.",
-         world->rank, world->ranks, peer);
+    fail("rank %d waits for rank %d, whose process has ended; look at that rank's output for the reason.",
+         number_of(world, world->rank), number_of(world, peer));
     return false;
   }
   patience->ended = has_ended(world, peer);
   if (time - patience->began > card()->wait_seconds) {
     fail(
-        "rank %d of %d has waited %d seconds for rank %d to take part in a collective call. Either the ranks make "
-        "different calls, or that rank is busy: then raise wait_seconds in DRYFIT_VIRTUAL_CARD.",
-        world->rank, world->ranks, card()->wait_seconds, peer);
+        "rank %d has waited %d seconds for rank %d to take part in a collective call. Either the ranks make different "
+        "calls, or that rank is busy: then raise wait_seconds in DRYFIT_VIRTUAL_CARD.",
+        number_of(world, world->rank), card()->wait_seconds, number_of(world, peer));
     return false;
   }
   return true;
@@ -252,6 +261,7 @@ World *meet(uint64_t key, int ranks, int rank) {
                    .seats = (Seat *)p,
                    .slots = p + seats,
                    .boxes = (Box *)(p + seats + slots)};
+  atomic_store(&world->seats[rank].rank_of_all, atomic_load(&rank_of_all));
   atomic_store(&world->seats[rank].pid, (int)getpid());
   return world;
 }
