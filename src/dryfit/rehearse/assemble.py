@@ -93,6 +93,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         findings=findings,
         notes=[
             *observed.notes,
+            *_told(observed),
             *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
             *longest.notes(main),
             *assumptions.notes([process.end.get("assumptions", {}) for process in processes if process.end]),
@@ -154,6 +155,12 @@ def _measures(observed: Observed) -> dict[str, bool]:
         for name, has_acted in end.get("measures", {}).items():
             found[name] = has_acted or found.get(name, False)
     return found
+
+
+def _told(observed: Observed) -> list[str]:
+    """What the processes themselves had to say, each once."""
+    events = (event for events in observed.processes for event in events)
+    return list(dict.fromkeys(event["text"] for event in events if event["event"] == "note"))
 
 
 def _files(observed: Observed) -> list[str]:

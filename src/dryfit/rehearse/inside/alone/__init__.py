@@ -2,24 +2,25 @@
 
 The store has what this rank wrote (`store`). NCCL's calls are answered by the virtual card, as if every rank had
 brought the same. What would go over gloo goes nowhere. A launcher starts one process, which is then the rank that is
-asked for.
+asked for (`launchers`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.alone import deepspeed_private, torch_private
+from dryfit.rehearse.inside.alone import deepspeed_private, launchers, torch_private
 from dryfit.rehearse.inside.alone.store import alone_store
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.world import World
 
 
-def place(world: World) -> None:
-    """Have torch.distributed, once it is imported, meet nobody."""
-    after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world))
-    after_import("torch.distributed.run", torch_private.start_one_worker)
+def place(world: World, note: Callable[[str], None]) -> None:
+    """Have torch.distributed, once it is imported, meet nobody; `note` takes a sentence where it is of another world."""
+    after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world, note))
+    launchers.place(world, note)
     after_import("deepspeed.runtime.zero.utils", deepspeed_private.agree_with_rank_0)
 
 
@@ -28,10 +29,17 @@ def end() -> None:
     torch_private.end_groups()
 
 
-def _alone(c10d: ModuleType, world: World) -> None:
+def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
     store = alone_store()
 
     def rendezvous(_url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Any:
         yield store, rank if rank >= 0 else world.rank, world_size if world_size > 0 else world.size
 
-    torch_private.meet_nobody(c10d, rendezvous, store)
+    def joined(size: int, rank: int) -> None:
+        if (size, rank) != (world.size, world.rank):
+            note(
+                f"The program made itself rank {rank} of {size}, and --world asks for rank {world.rank} of {world.size}: "
+                "the figures are those of the program's own world."
+            )
+
+    torch_private.meet_nobody(c10d, rendezvous, store, joined)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# Checked on 0.19.8. Under ZeRO-3 each rank brings what it has to ask for, rank 0's is broadcast, and every rank compares.
+# Checked on 0.19.8. ZeRO-3 broadcasts rank 0's list of modules, and every rank compares it with its own.
 _BROUGHT_BY_RANK_0 = ("assert_lst_len_same_as_other_ranks", "get_lst_from_rank0")
 
 

@@ -13,10 +13,13 @@ from typing import Any
 # --- checked on 2.14.1 ---------------------------------------------------------------------------
 
 
-def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) -> None:
+def meet_nobody(
+    c10d: ModuleType, rendezvous: Callable[..., Any], store: Any, joined: Callable[[int, int], None]
+) -> None:
     """Have process groups made from `rendezvous` and `store`, without a connection to anybody.
 
-    `c10d` is `torch.distributed.distributed_c10d`. Stores that a program makes for itself are `store` too.
+    `c10d` is `torch.distributed.distributed_c10d`. Stores that a program makes for itself are `store` too. `joined`
+    hears of the size of the group of all ranks, and of this one's rank.
     Communicators are not split from others: of a split, NCCL alone knows the sizes.
     """
     import torch.distributed as dist
@@ -28,7 +31,7 @@ def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) ->
         for module in (dist, rendezvous_module, c10d):
             if hasattr(module, name):
                 setattr(module, name, replaced)
-    c10d._new_process_group_helper = _of_nobody(c10d._new_process_group_helper)  # type: ignore[attr-defined]
+    c10d._new_process_group_helper = _of_nobody(c10d._new_process_group_helper, joined)  # type: ignore[attr-defined]
     if hasattr(c10d, "_get_split_source"):  # since 2.6, and a group that is bound to no device may be one, too
         c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
     for module in (c10d, dist):
@@ -39,7 +42,7 @@ def meet_nobody(c10d: ModuleType, rendezvous: Callable[..., Any], store: Any) ->
             setattr(module, name, function)
 
 
-def _of_nobody(real: Callable[..., Any]) -> Callable[..., Any]:
+def _of_nobody(real: Callable[..., Any], joined: Callable[[int, int], None]) -> Callable[..., Any]:
     """Make groups that talk to nobody: torch's "fake" in place of gloo's, bound to no device.
 
     From a group that is bound to a device others are split. A stand-in may not be registered as gloo's: DDP's C++ takes
@@ -48,10 +51,13 @@ def _of_nobody(real: Callable[..., Any]) -> Callable[..., Any]:
     backend_at = list(inspect.signature(real).parameters).index("backend")
 
     @functools.wraps(real)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(group_size: int, group_rank: int, global_ranks: Any, *args: Any, **kwargs: Any) -> Any:
         importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers it
+        if not global_ranks and group_size > 0:  # it is -1 where a launcher of MPI knows
+            joined(group_size, group_rank)
         if "device_id" in kwargs:
             kwargs["device_id"] = None
+        args = (group_size, group_rank, global_ranks, *args)
         if len(args) > backend_at:
             args = (*args[:backend_at], _faked(args[backend_at]), *args[backend_at + 1 :])
         else:
@@ -156,16 +162,53 @@ _OF_OBJECTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 _is_launching = False
 
 
-def start_one_worker(run_module: ModuleType) -> None:
-    """Have torchrun's agent, and those of accelerate and others who use it, start one process and meet no node."""
-    real = run_module.run
+def start_one_worker(api: ModuleType, as_rank: Callable[[], None], asked: Callable[[int, int, int], None]) -> None:
+    """Have torchrun's agent, which accelerate and notebooks use too, start one process and meet no node.
+
+    `api` is `torch.distributed.launcher.api`. A function that is launched is called after `as_rank()`, which can be
+    pickled. `asked` hears of what was to be started: processes of a node, and nodes at least and at most.
+    """
+    real = api.launch_agent
 
     @functools.wraps(real)
-    def run(args: Any) -> Any:
+    def launch_agent(config: Any, entrypoint: Any, *args: Any, **kwargs: Any) -> Any:
         global _is_launching
         _is_launching = True
-        args.nnodes, args.nproc_per_node, args.node_rank = "1", "1", 0
-        args.standalone, args.rdzv_endpoint = True, ""
-        return real(args)
+        asked(config.nproc_per_node, config.min_nodes, config.max_nodes)
+        config.min_nodes = config.max_nodes = config.nproc_per_node = 1
+        config.rdzv_backend, config.rdzv_endpoint, config.run_id = "c10d", "localhost:0", "alone"
+        if callable(entrypoint):
+            entrypoint = functools.update_wrapper(functools.partial(_launched, as_rank, entrypoint), entrypoint)
+        return real(config, entrypoint, *args, **kwargs)
 
-    run_module.run = run  # type: ignore[attr-defined]
+    api.launch_agent = launch_agent  # type: ignore[attr-defined]
+
+
+def _launched(as_rank: Callable[[], None], function: Callable[..., Any], *args: Any) -> Any:
+    global _is_launching
+    _is_launching = False  # this may be a fork of the launcher
+    as_rank()
+    return function(*args)
+
+
+def start_one_process(spawn: ModuleType, index: int, asked: Callable[[int], None]) -> None:
+    """Have `torch.multiprocessing.spawn` and its likes start the process of one index, in place of several.
+
+    `spawn` is the module `torch.multiprocessing.spawn`, which the function hides. `asked` hears of how many.
+    """
+    real = spawn.start_processes
+
+    @functools.wraps(real)
+    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **kwargs: Any) -> Any:
+        if nprocs > 1:
+            asked(nprocs)
+            fn = functools.partial(_with_index, fn, index)
+        return real(fn, args, min(nprocs, 1), *more, **kwargs)
+
+    for module in (spawn, sys.modules.get("torch.multiprocessing")):
+        if module is not None:
+            module.start_processes = start_processes  # type: ignore[attr-defined]
+
+
+def _with_index(function: Callable[..., Any], index: int, _: int, *args: Any) -> Any:
+    return function(index, *args)
