@@ -20,6 +20,7 @@ from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
+from dryfit.rehearse.findings_of_ranks import with_findings_of_ranks
 from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
@@ -125,7 +126,7 @@ def rehearse(
             result = (
                 _settled(of_rank, settings, card, run, judged) if not figures_only else judged(run(of_rank, settings))
             )
-            results.append(dataclasses.replace(result, world=each))
+            results.append(with_findings_of_ranks(dataclasses.replace(result, world=each)))
         return worst_of(results)
 
 
