@@ -66,11 +66,21 @@ def test_a_folder_without_a_main_is_said(tmp_path: Path) -> None:
         (["torchrun", "--nproc_per_node=8", "-m", "train"], 8),
         (["torchrun", "--nproc-per-node", "auto", "train.py"], 1),
         (["accelerate", "launch", "--num_processes", "4", "train.py", "--x", "1"], 4),
+        (["deepspeed", "--num_gpus", "2", "train.py", "--stage", "3"], 2),
         (["python", "-m", "torch.distributed.run", "--nproc-per-node=3", "train.py"], 3),
     ],
 )
 def test_a_launcher_of_several_processes_needs_as_many_cards(words: list[str], devices: int) -> None:
     assert devices_of(words) == devices
+
+
+@pytest.mark.parametrize("written", ["num_machines: 1\nnum_processes: 8\n", '{\n  "num_processes": 8,\n  "fsdp": 1}'])
+def test_accelerates_file_of_settings_says_how_many_cards(tmp_path: Path, written: str) -> None:
+    (tmp_path / "fsdp.yaml").write_text(written)
+    words = ["accelerate", "launch", "--config_file", str(tmp_path / "fsdp.yaml"), "train.py"]
+    assert devices_of(words) == 8
+    assert devices_of([*words[:2], "--num_processes", "2", *words[2:]]) == 2
+    assert devices_of([*words[:3], str(tmp_path / "none.yaml"), "train.py"]) == 1
 
 
 def test_a_word_longer_than_a_name_can_be_is_no_file(tmp_path: Path) -> None:

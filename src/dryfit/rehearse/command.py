@@ -81,8 +81,13 @@ def devices_of(words: Sequence[str]) -> int:
     >>> devices_of(["torchrun", "--nproc-per-node=4", "train.py"]), devices_of(["train.py", "--num_processes", "8"])
     (4, 1)
 
-    A number as torchrun or `accelerate launch` write it, before the script; "auto" and "gpu" come to 1.
+    A number as torchrun, `accelerate launch` or `deepspeed` write it before the script, or as accelerate's
+    `--config_file` has it; "auto" and "gpu" come to 1.
     """
-    before_script = list(itertools.takewhile(lambda word: not word.endswith(".py"), words))
-    found = re.search(r"--(?:nproc[-_]per[-_]node|num[-_]processes)[= ](\d+)(?: |$)", " ".join(before_script) + " ")
+    before_script = " ".join(itertools.takewhile(lambda word: not word.endswith(".py"), words)) + " "
+    found = re.search(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num_gpus)[= ](\d+) ", before_script)
+    settings = re.search(r"--config[-_]file[= ](\S+) ", before_script)
+    if found is None and settings is not None and Path(settings[1]).is_file():
+        text = Path(settings[1]).read_text(errors="replace")
+        found = re.search(r"^\W*num_processes\W+(\d+)\b", text, re.MULTILINE)
     return int(found[1]) if found else 1

@@ -18,7 +18,7 @@ from dryfit.rehearse.world import World
 
 
 def place(world: World, note: Callable[[str], None]) -> None:
-    """Have torch.distributed, once it is imported, meet nobody; `note` takes a sentence where it is of another world."""
+    """Have torch.distributed, once it is imported, meet nobody; `note` takes a sentence where another is meant."""
     after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world, note))
     launchers.place(world, note)
     after_import("deepspeed.runtime.zero.utils", deepspeed_private.agree_with_rank_0)
@@ -38,8 +38,8 @@ def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
     def joined(size: int, rank: int) -> None:
         if (size, rank) != (world.size, world.rank):
             note(
-                f"The program made itself rank {rank} of {size}, and --world asks for rank {world.rank} of {world.size}: "
-                "the figures are those of the program's own world."
+                f"The program made itself rank {rank} of {size}, and the figures are of that, where rank {world.rank} "
+                f"of {world.size} was asked for."
             )
 
     torch_private.meet_nobody(c10d, rendezvous, store, joined)

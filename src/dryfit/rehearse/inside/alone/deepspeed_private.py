@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from dryfit.rehearse.world import World
 
 # Checked on 0.19.8. ZeRO-3 broadcasts rank 0's list of modules, and every rank compares it with its own.
 _BROUGHT_BY_RANK_0 = ("assert_lst_len_same_as_other_ranks", "get_lst_from_rank0")
@@ -43,3 +48,39 @@ def _as_rank_0(zero_utils: ModuleType, real: Callable[..., Any]) -> Callable[...
             zero_utils.dist = own  # type: ignore[attr-defined]
 
     return check
+
+
+# --- the launcher: checked on 0.19.8 -------------------------------------------------------------
+
+
+def start_one_worker(runner: ModuleType, world: World, asked: Callable[[int, int, int], None]) -> None:
+    """Have the command `deepspeed` start this rank alone, as its own launcher would start it, and meet no other node.
+
+    `runner` is `deepspeed.launcher.runner`. `asked` is told of how many processes on how few and how many nodes the
+    command speaks, if it speaks of processes.
+    """
+
+    @functools.wraps(runner.main)
+    def main(args: Any = None) -> None:
+        said = runner.parse_args(args)
+        if said.num_gpus > 0:
+            fewest, most = (said.num_nodes, said.num_nodes) if said.num_nodes > 0 else (world.nodes, world.nodes)
+            asked(said.num_gpus, fewest, most)
+        command = [] if said.no_python else [sys.executable, "-u"]
+        command += ["-m"] if said.module else []
+        command += [said.user_script, *([] if said.no_local_rank else [f"--local_rank={world.local_rank}"])]
+        ended = subprocess.run([*command, *said.user_args], env=os.environ | world.variables() | _variables(world))
+        if ended.returncode:
+            sys.exit(ended.returncode)
+
+    runner.main = main  # type: ignore[attr-defined]
+
+
+def _variables(world: World) -> dict[str, str]:
+    """What DeepSpeed's launcher gives to a rank beside what torchrun does."""
+    numbers = {
+        "CROSS_RANK": world.rank // world.cards_of_a_node,
+        "CROSS_SIZE": world.nodes,
+        "LOCAL_SIZE": world.cards_of_a_node,
+    }
+    return {name: str(number) for name, number in numbers.items()}

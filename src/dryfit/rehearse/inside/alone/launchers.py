@@ -1,4 +1,4 @@
-"""Launchers: each starts one process, which is the rank that is asked for, and what it was told is compared with that."""
+"""Launchers: each starts one process, the rank that is asked for, and says if it was to start other ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.alone import torch_private
+from dryfit.rehearse.inside.alone import deepspeed_private, torch_private
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.world import World
 
@@ -21,10 +21,6 @@ def place(world: World, note: Callable[[str], None]) -> None:
     def agent_asked(processes: int, fewest_nodes: int, most_nodes: int) -> None:
         if processes != world.cards_of_a_node or not fewest_nodes <= world.nodes <= most_nodes:
             note(_asked(processes * most_nodes, most_nodes, world))
-
-    def spawn_asked(processes: int) -> None:
-        if processes != world.cards_of_a_node:
-            note(_asked(processes, None, world))
 
     def in_place_of(simple_launcher: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(simple_launcher)
@@ -43,27 +39,27 @@ def place(world: World, note: Callable[[str], None]) -> None:
         "torch.distributed.launcher.api", lambda api: torch_private.start_one_worker(api, as_rank, agent_asked)
     )
     after_import(
-        "torch.multiprocessing.spawn",
-        lambda module: torch_private.start_one_process(module, world.local_rank, spawn_asked),
+        "torch.multiprocessing.spawn", lambda module: torch_private.start_one_process(module, world.local_rank)
     )
     after_import("accelerate.commands.launch", accelerate)
-
-
-def _asked(processes: int, nodes: int | None, world: World) -> str:
-    """What a launcher was to start, against what is rehearsed, and how to rehearse the other.
-
-    >>> _asked(4, 1, World(size=8)).partition(" was")[2]
-    ' to start 4 processes on 1 machine, and what is rehearsed is a rank of 8 on 1 machine, as --world says. ...
-    """
-    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "The program"
-    machines = f" on {_counted(nodes, 'machine')}" if nodes is not None else ""
-    option = f" --nodes {nodes}" if nodes is not None and nodes != 1 else ""
-    return (
-        f"{name} was to start {_counted(processes, 'process')}{machines}, and what is rehearsed is a rank of "
-        f"{world.size} on {_counted(world.nodes, 'machine')}, as --world says. For what {name} was to start, write "
-        f"--world {processes}{option}."
+    after_import(
+        "deepspeed.launcher.runner", lambda runner: deepspeed_private.start_one_worker(runner, world, agent_asked)
     )
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('s') else 's'}"
+def _asked(processes: int, nodes: int, world: World) -> str:
+    """What a launcher was to start, against what is rehearsed, and how to rehearse the other."""
+    name = Path(sys.argv[0]).name if sys.argv[0] not in ("", "-c") else "The program"
+    return (
+        f"{name} was to start {_ranks(processes, nodes)}, and what is rehearsed is one of "
+        f"{_ranks(world.size, world.nodes)}, as --world says. For what {name} was to start, write --world {processes}"
+        f"{f' --nodes {nodes}' if nodes > 1 else ''}."
+    )
+
+
+def _ranks(size: int, nodes: int) -> str:
+    """
+    >>> _ranks(16, 2)
+    '16 ranks on 2 machines'
+    """
+    return f"{size} rank{'s' if size > 1 else ''} on {nodes} machine{'s' if nodes > 1 else ''}"

@@ -191,18 +191,17 @@ def _launched(as_rank: Callable[[], None], function: Callable[..., Any], *args: 
     return function(*args)
 
 
-def start_one_process(spawn: ModuleType, index: int, asked: Callable[[int], None]) -> None:
+def start_one_process(spawn: ModuleType, index: int) -> None:
     """Have `torch.multiprocessing.spawn` and its likes start the process of one index, in place of several.
 
-    `spawn` is the module `torch.multiprocessing.spawn`, which the function hides. `asked` hears of how many.
+    `spawn` is the module `torch.multiprocessing.spawn`, which the function of that name hides.
     """
     real = spawn.start_processes
 
     @functools.wraps(real)
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **kwargs: Any) -> Any:
         if nprocs > 1:
-            asked(nprocs)
-            fn = functools.partial(_with_index, fn, index)
+            fn = functools.partial(_with_index, fn, min(index, nprocs - 1))
         return real(fn, args, min(nprocs, 1), *more, **kwargs)
 
     for module in (spawn, sys.modules.get("torch.multiprocessing")):
