@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from dryfit.analyse.analysis import Analysis
 from dryfit.recording.model import BACKWARD, GRADIENT, OWNERS, PARAMETER, Label, Mark
 from dryfit.recording.replay import Lifetimes
-from dryfit.recording.stacks import Stacks
+from dryfit.recording.stacks import Frame, Stacks
 
 _FSDP = re.compile(r"(?:^|/)torch/distributed/(?:fsdp|_composable)/")
+_DISTRIBUTED = re.compile(r"(?:^|/)torch/distributed/")
 # Where DDP's reducer is made, and where it makes its buckets anew in the order of the first backward pass (2.14.1).
 _DDP = re.compile(r"(?:^|/)torch/nn/parallel/distributed\.py$")
 _MAKES_BUCKETS = ("_ddp_init_helper", "_pre_forward")
+_CASTS = ("cast_fn", "_cast_fp_tensor")
 _NOT_HERE = Label(0, PARAMETER, shape=(0,))
 """A shard that is on the host, or empty."""
 
@@ -27,11 +29,13 @@ class AcrossRanks:
 
     `whole_gradient_bytes` are gradients of sharded parameters that are kept whole, `shards_of_them_bytes` what this
     rank's shards of the same gradients take. `bucket_bytes` are DDP's buckets, `beside_buckets_bytes` the gradients
-    that are no views of them. `backward_passes` are those of the peak's step. `is_sharded` says whether FSDP is at
-    work, `views_buckets` whether any gradient is ever a view of a bucket.
+    that are no views of them. `cast_bytes` are copies of activations in the types of FSDP's mixed precision.
+    `backward_passes` are those of the peak's step. `is_sharded` says whether FSDP is at work, `views_buckets` whether
+    any gradient is ever a view of a bucket.
     """
 
     is_sharded: bool
+    cast_bytes: int
     whole_gradient_bytes: int
     shards_of_them_bytes: int
     bucket_bytes: int
@@ -43,13 +47,12 @@ class AcrossRanks:
 def across_ranks(analysis: Analysis) -> AcrossRanks:
     """What the recording of one rank shows of the ranks' shares.
 
-        >>> from dryfit.analyse import analyse
-        >>> from dryfit.recording.model import DeviceTrace, Events, Recording
-        >>> from dryfit.recording.replay import Lifetimes
-    from dryfit.recording.stacks import Stacks
-        >>> empty = DeviceTrace(device=0, events=Events())
-        >>> across_ranks(analyse(Recording(source="snapshot", devices=(empty,), stacks=Stacks()))).is_sharded
-        False
+    >>> from dryfit.analyse import analyse
+    >>> from dryfit.recording.model import DeviceTrace, Events, Recording
+    >>> from dryfit.recording.stacks import Stacks
+    >>> empty = DeviceTrace(device=0, events=Events())
+    >>> across_ranks(analyse(Recording(source="snapshot", devices=(empty,), stacks=Stacks()))).is_sharded
+    False
     """
     lifetimes, labels = analysis.replay.lifetimes, analysis.trace.labels
     peak, stacks = analysis.footprint.peak, analysis.recording.stacks
@@ -64,6 +67,9 @@ def across_ranks(analysis: Analysis) -> AcrossRanks:
     whole_bytes, shards_bytes = _whole_gradients(labels, alive, lifetimes)
     return AcrossRanks(
         is_sharded=any(_FSDP.search(frame.file) for frame in stacks.all_frames),
+        cast_bytes=sum(
+            lifetimes.requested_bytes[index] for index in alive.values() if _is_cast(lifetimes.stack[index], stacks)
+        ),
         whole_gradient_bytes=whole_bytes,
         shards_of_them_bytes=shards_bytes,
         bucket_bytes=sum(lifetimes.requested_bytes[index] for index in buckets.values()),
@@ -76,10 +82,17 @@ def across_ranks(analysis: Analysis) -> AcrossRanks:
 
 
 def _is_bucket(stack: int, stacks: Stacks) -> bool:
-    if not stack:
-        return False
-    frame = stacks.all_frames[stacks.frame_of[stack]]
+    frame = _innermost(stack, stacks)
     return frame.name in _MAKES_BUCKETS and bool(_DDP.search(frame.file))
+
+
+def _is_cast(stack: int, stacks: Stacks) -> bool:
+    frame = _innermost(stack, stacks)
+    return frame.name in _CASTS and bool(_DISTRIBUTED.search(frame.file))
+
+
+def _innermost(stack: int, stacks: Stacks) -> Frame:
+    return stacks.all_frames[stacks.frame_of[stack]] if stack else Frame("", "", 0)
 
 
 def _whole_gradients(labels: Iterable[Label], alive: Mapping[int, int], lifetimes: Lifetimes) -> tuple[int, int]:

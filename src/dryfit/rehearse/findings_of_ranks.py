@@ -110,13 +110,19 @@ def _saves_little(seen: AcrossRanks, result: Result) -> list[Finding]:
     if whole_bytes > _LITTLE * without_bytes or peak.grows_with_batch_bytes < _MOST * peak.allocated_bytes:
         return []
     buffers_bytes = of_owner.get(COMMUNICATION, 0)
-    its_own = f" FSDP's own buffers take {format_bytes(buffers_bytes)}." if buffers_bytes else ""
+    copied = (
+        f" Copies of activations that its mixed precision makes, as around batch norms, take "
+        f"{format_bytes(seen.cast_bytes)}."
+        if seen.cast_bytes >= _TOO_LITTLE_TO_SAY * peak.allocated_bytes
+        else ""
+    )
     return [
         Finding(
             code="DF408",
             claim=f"Parameters, gradients and optimizer states are {states_bytes / peak.allocated_bytes:.1%} of the "
             f"peak, {format_bytes(states_bytes)} of {format_bytes(peak.allocated_bytes)}: more ranks can save at most "
-            f"that much, and all {ranks} save at most {format_bytes(whole_bytes - states_bytes)}.{its_own}",
+            f"that much, and all {ranks} save at most {format_bytes(whole_bytes - states_bytes)}. FSDP's own buffers "
+            f"take {format_bytes(buffers_bytes)}.{copied}",
             advice=f"{peak.grows_with_batch_bytes / peak.allocated_bytes:.0%} of the peak are made anew of each "
             "batch: checkpoint activations, or make the batch, the crop or the sequence smaller.",
             evidence=Evidence(
@@ -126,6 +132,7 @@ def _saves_little(seen: AcrossRanks, result: Result) -> list[Finding]:
                     "states_bytes": states_bytes,
                     "whole_states_bytes": whole_bytes,
                     "buffer_bytes": buffers_bytes,
+                    "cast_bytes": seen.cast_bytes,
                     "grows_with_batch_bytes": peak.grows_with_batch_bytes,
                 },
             ),
