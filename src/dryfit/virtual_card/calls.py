@@ -36,6 +36,7 @@ def _library() -> ctypes.CDLL:
     library.dryfit_nccl_bytes.restype = None
     library.dryfit_communicator.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]
     library.dryfit_answer.argtypes = [ctypes.c_int64]
+    library.dryfit_plays_alone.restype = ctypes.c_bool
     library.dryfit_is_device.argtypes = [ctypes.c_void_p]
     library.dryfit_pass_over_random_words.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library
@@ -253,6 +254,11 @@ def let_forks_go_on(whether: bool) -> None:
     As on a real card they may not unless they are told so; each goes on by the same rule as this process.
     """
     _library().dryfit_let_forks_go_on(int(whether))
+
+
+def plays_alone() -> bool:
+    """Whether this process is one rank of many, and the others are not there: the card answers as if all were alike."""
+    return bool(_library().dryfit_plays_alone())
 
 
 def is_device(address: int) -> bool:

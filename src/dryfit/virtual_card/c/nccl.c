@@ -1,6 +1,7 @@
 // NCCL. A process alone (alone=1, as `--world N` makes it) is one rank of a world whose other ranks hold the same
-// values and make the same calls. Otherwise the other ranks are real processes on this host, and payloads up to 64 KiB
-// pass between them, so that scripts agree with each other; larger ones are never looked at.
+// values and make the same calls; what comes of up to 1 MiB is there. Otherwise the other ranks are real processes on
+// this host, and payloads up to 64 KiB pass between them, so that scripts agree with each other; larger ones are never
+// looked at.
 #include "card.h"
 #include "nccl_buffers.h"
 #include "ranks.h"
@@ -174,6 +175,7 @@ typedef struct {
   const char *at;   // NULL: too much to pass, nobody knows
   size_t stride;    // 0: alone, and everybody brought the same
 } Parts;
+EXPORT bool dryfit_plays_alone(void) { return card()->alone; }
 static bool senseless(const Comm *comm, int type) { return !comm || type < 0 || type >= TYPES; }
 static int begin(Comm *comm, int type, Traffic kind, size_t n) {
   if (senseless(comm, type)) return INVALID_ARGUMENT;
@@ -182,7 +184,7 @@ static int begin(Comm *comm, int type, Traffic kind, size_t n) {
 }
 static int gather_parts(Comm *comm, const void *mine, size_t bytes, Parts *parts) {
   *parts = (Parts){0};
-  if (bytes > PAYLOAD) return OK;
+  if (bytes > (comm->world ? PAYLOAD : SMALL_COPY)) return OK;
   if (!comm->world) {
     *parts = (Parts){mine, 0};
     return OK;
@@ -241,31 +243,42 @@ static uint16_t float_to_half(float f, int type) {   // to nearest, ties to even
   for (size_t i = 0; i < n; i++) {                                   \
     type v, w;                                                       \
     memcpy(&v, part_of(parts, 0) + skip + i * sizeof v, sizeof v);   \
-    for (int r = 1; r < ranks; r++) {                                \
+    for (int r = 1; r < apart; r++) {                                \
       memcpy(&w, part_of(parts, r) + skip + i * sizeof w, sizeof w); \
       v = COMBINE(type, v, w);                                       \
     }                                                                \
+    if (apart < ranks) v = (type)(v * (type)ranks);                  \
     if (op == AVERAGE) v = (type)(v / ranks);                        \
     if (op >= FIRST_CUSTOM) v = (type)((double)v * scale);           \
     memcpy((char *)out + i * sizeof v, &v, sizeof v);                \
   }
-static void reduce_half(const Parts *parts, size_t skip, char *out, size_t n, int type, int op, int ranks,
+static void reduce_half(const Parts *parts, size_t skip, char *out, size_t n, int type, int op, int ranks, int apart,
                         double scale) {
   for (size_t i = 0; i < n; i++) {
     float v = 0, w;
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < apart; r++) {
       uint16_t h;
       memcpy(&h, part_of(parts, r) + skip + i * sizeof h, sizeof h);
       w = half_to_float(h, type);
       v = r == 0 ? w : COMBINE(float, v, w);
     }
+    if (apart < ranks) v *= (float)ranks;
     if (op == AVERAGE) v /= (float)ranks;
     if (op >= FIRST_CUSTOM) v = (float)((double)v * scale);
     uint16_t h = float_to_half(v, type);
     memcpy(out + i * sizeof h, &h, sizeof h);
   }
 }
+static bool all_zeros(const char *p, size_t n) { return !n || (!*p && !memcmp(p, p + 1, n - 1)); }
 static void reduce(const Parts *parts, size_t skip, void *out, size_t n, int type, int op, int ranks) {
+  const char *own = part_of(parts, 0) + skip;
+  size_t bytes = n * type_bytes[type];
+  bool equal = !parts->stride, keeps = op == MAXIMUM || op == MINIMUM || op == AVERAGE;
+  if (equal && (keeps || all_zeros(own, bytes))) {   // zeros that nobody wrote take no memory, and should go on so
+    if (out != own) copy_bytes(out, own, bytes);
+    return;
+  }
+  int apart = equal && op != PRODUCT ? 1 : ranks;   // what each rank brought alike is multiplied
   double scale = op >= FIRST_CUSTOM ? custom_scale[(op - FIRST_CUSTOM) % MAX_CUSTOM] : 1;
   switch (type) {
     case INT8: REDUCE(int8_t) break;
@@ -277,8 +290,8 @@ static void reduce(const Parts *parts, size_t skip, void *out, size_t n, int typ
     case FLOAT32: REDUCE(float) break;
     case FLOAT64: REDUCE(double) break;
     case FLOAT16:
-    case BFLOAT16: reduce_half(parts, skip, out, n, type, op, ranks, scale); break;
-    default: memmove(out, part_of(parts, 0) + skip, n * type_bytes[type]);   // 8-bit floats: rank 0's values
+    case BFLOAT16: reduce_half(parts, skip, out, n, type, op, ranks, apart, scale); break;
+    default: memmove(out, own, bytes);   // 8-bit floats: rank 0's values
   }
 }
 EXPORT int ncclRedOpCreatePreMulSum(int *op, const void *scalar, int type, int residence, Comm *comm) {
@@ -333,7 +346,8 @@ static int gather(const void *in, char *out, size_t bytes, Comm *comm, bool want
   Parts parts;
   int status = gather_parts(comm, in, bytes, &parts);
   if (status != OK || !wanted || !parts.at) return status;
-  for (int r = 0; r < comm->ranks; r++) memmove(out + (size_t)r * bytes, part_of(&parts, r), bytes);
+  if (!comm->world && bytes > SMALL_COPY / (size_t)comm->ranks) return OK;   // of what is larger nobody knows all
+  for (int r = 0; r < comm->ranks; r++) copy_bytes(out + (size_t)r * bytes, part_of(&parts, r), bytes);
   return OK;
 }
 EXPORT int ncclAllGather(const void *in, char *out, size_t n, int type, Comm *comm, void *stream) {
@@ -385,12 +399,21 @@ static int add_transfer(Transfer transfer) {
   return OK;
 }
 
-// Alone: the peers make the same calls, so what one sends to this rank is what this rank sends to itself. A neighbour
-// whose data would differ, such as a pipeline's, is not there.
-static void receive_alone(Transfer *to) {
+// Alone: the peers make the same calls, so what one sends to this rank is what this rank sends to itself; or, where it
+// sends itself nothing, as in a ring, what it sends as far to the other side. A neighbour whose data would differ, such
+// as a pipeline's, is not there.
+static const Transfer *sent_alone(const Transfer *to, int peer) {
   for (int i = 0; i < group.count; i++) {
-    Transfer *from = &group.at[i];
-    if (!from->sends || from->comm != to->comm || from->peer != to->comm->rank || from->bytes != to->bytes) continue;
+    const Transfer *from = &group.at[i];
+    if (from->sends && from->comm == to->comm && from->peer == peer && from->bytes == to->bytes) return from;
+  }
+  return NULL;
+}
+static void receive_alone(const Transfer *to) {
+  int ranks = to->comm->ranks, own = to->comm->rank;
+  const Transfer *from = sent_alone(to, own);
+  if (!from) from = sent_alone(to, (2 * own - to->peer + ranks) % ranks);
+  if (from) {
     copy_bytes(to->buffer, from->buffer, to->bytes);
     return;
   }
