@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from dryfit.analyse.stack_facts import COMMUNICATES, IN_OPTIMIZER, facts_of
 from dryfit.recording import model
+from dryfit.recording.stacks import Stacks
 
 from .attributed import Attributed
 from .build import MIB, Script, at, module
@@ -363,3 +367,22 @@ def test_an_allocation_that_no_rule_knows_is_unknown() -> None:
     script.phase(model.DATA, 2)
     script.alloc(512, TRAIN)
     assert Attributed(script).owner(kept) == model.UNKNOWN
+
+
+def test_what_deepspeed_gathers_communicates_but_not_its_layers_norms_or_optimizer() -> None:
+    zero, step = "/venv/lib/python3.11/site-packages/deepspeed/runtime/zero", ("stage_1_and_2.py", "step")
+    stacks = Stacks()
+    calls = {
+        "gathered": [("partition_parameters.py", "all_gather_coalesced"), ("parameter_offload.py", "pre_forward")],
+        "layer": [("linear.py", "forward")],
+        "norm": [("stage_1_and_2.py", "get_grad_norm_direct"), ("stage_1_and_2.py", "scaled_global_norm"), step],
+        "check": [("../utils.py", "has_inf_or_nan"), ("stage3.py", "_has_inf_or_nan"), step],
+        "optimizer": [("../../../torch/optim/adamw.py", "step"), ("stage_1_and_2.py", "_optimizer_step"), step],
+    }
+    stack_of = {
+        name: stacks.add([at(os.path.normpath(f"{zero}/{file}"), 1, function) for file, function in frames])
+        for name, frames in calls.items()
+    }
+    facts = facts_of(stacks)
+    assert [name for name, stack in stack_of.items() if facts[stack] & COMMUNICATES] == ["gathered"]
+    assert facts[stack_of["optimizer"]] & IN_OPTIMIZER

@@ -150,6 +150,7 @@ def test_unknown_values_get_the_stated_answers_and_are_listed(run: Run, front_en
         "partly_written": [1, 1, 1, 1],
         "written": [3, 3, 3, 3],
         "sparse_rows": 100,
+        "finite_gradient": True,
         "running_mean": [1, 1, 1, 1],
     }
     listed = {(each["what"], each["line"]): each for each in answer["inventions"]}
@@ -165,6 +166,7 @@ def test_unknown_values_get_the_stated_answers_and_are_listed(run: Run, front_en
     assert kept["to_change"] == f"--assume values_policies.py:{line_of('policies', 'kept')}=0.5"
     assert kept["decides_size"]
     assert ("copy of float32[4] to the host", line_of("policies", "unknown_after")) in listed
+    assert ("nonzero", line_of("policies", "printed")) not in listed
     assert {"_unique2", "repeat_interleave", "indices of topk", "indices of multinomial"} <= {
         what for what, _ in listed
     }

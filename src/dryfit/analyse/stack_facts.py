@@ -39,6 +39,8 @@ _WORK = (
 # The kernels' scratch memory that PyTorch's C++ takes from the allocator by itself: cuBLAS, cuBLASLt, cuDNN's plans.
 _WORKSPACE_NAMES = re.compile(r"Workspace|getCurrentCUDABlasHandle|::run_(?:conv|fused_conv)_plan|_filter_plans")
 _ENGINE_NAMES = re.compile(r"torch::autograd::(?:Engine::|Node::operator\(\)|python::PythonEngine|AccumulateGrad)")
+# The functions that cast what a module gets and gives to the types of FSDP's mixed precision: activations.
+_FSDP_CASTS = r"(?:cast_fn|_cast_fp_tensor)$"
 
 
 class _Rule(NamedTuple):
@@ -60,14 +62,19 @@ _RULES = (
     _rule(r"(?:^|/)torch/autograd/(?:__init__|graph)\.py$", r"backward$|^grad$|^_make_grads$", IN_ENGINE,
           IN_MODULE | _WORK),
     _rule(r"(?:^|/)torch/optim/(?!lr_scheduler|swa_utils)", r"^(?!zero_grad|__init__|add_param_group)", IN_OPTIMIZER,
-          IN_MODULE),
+          IN_MODULE | COMMUNICATES),
     _rule(r"(?:^|/)bitsandbytes/optim/|/apex/optimizers/", r"^(?!zero_grad|__init__)", IN_OPTIMIZER, IN_MODULE),
     _rule(r"/optim", r"^(?:_init_group|init_state|init_state_.*)$", MAKES_STATE),
     _rule(r"(?:^|/)[^/]*optim(?:izers?)?(?:/[^/]*)?\.py$", r"^__init__$", MAKES_STATE),
     _rule(r"(?:^|/)torch/nn/parallel/distributed\.py$", r"", COMMUNICATES),
-    _rule(r"(?:^|/)torch/distributed/(?:fsdp|_composable|algorithms/ddp_comm_hooks)/", r"", COMMUNICATES),
+    _rule(r"(?:^|/)torch/distributed/(?:fsdp|_composable|algorithms/ddp_comm_hooks)/", rf"^(?!{_FSDP_CASTS})",
+          COMMUNICATES),
+    _rule(r"(?:^|/)torch/distributed/", rf"^{_FSDP_CASTS}", 0, COMMUNICATES),
     _rule(r"(?:^|/)torch/distributed/(?:distributed_c10d|_functional_collectives)\.py$", r"", COMMUNICATES),
-    _rule(r"(?:^|/)deepspeed/(?:runtime/zero|comm)/", r"", COMMUNICATES),
+    # Its linear layers are modules' work, and of the gradients' norm and finiteness nothing is sent but a number.
+    _rule(r"(?:^|/)deepspeed/(?:runtime/zero/(?!linear\.py)|comm/)", r"^(?!.*(?:_norm|overflow|inf_or_nan))",
+          COMMUNICATES),
+    _rule(r"(?:^|/)deepspeed/runtime/", r"_norm|overflow|inf_or_nan", CLIPS_GRADIENTS, COMMUNICATES),
     _rule(r"(?:^|/)torch/nn/functional\.py$", r"_loss$|cross_entropy|^kl_div$|^log_softmax$", COMPUTES_LOSS),
     _rule(r"(?:^|/)torch/nn/modules/loss\.py$", r"", COMPUTES_LOSS),
     _rule(r"(?:^|/)(?:transformers|trl|liger_kernel|unsloth)/", r"(?i)loss|cross_entropy|^selective_log_softmax$",

@@ -63,6 +63,14 @@ embedding = torch.nn.Embedding(100, 4, sparse=True).cuda()
 embedding(torch.empty(16, 32, dtype=torch.int64, device="cuda")).sum().backward()
 found["sparse_rows"] = embedding.weight.grad.coalesce()._nnz()
 
+# What is largest of a gradient has no stand-in of its own, and is as finite as any other number.
+weight = torch.ones(1 << 20, device="cuda", requires_grad=True)
+weight.register_hook(lambda gradient: found.update(finite_gradient=bool(torch.isfinite(gradient.amax()))))
+(weight * big).sum().backward()
+
+# What torch asks for to print a tensor decides the text alone.
+str(big)  # line of printed
+
 # Batch normalisation writes its running statistics, without its schema saying so.
 normalisation = torch.nn.BatchNorm1d(4).cuda()
 normalisation(torch.empty(1 << 18, 4, device="cuda"))

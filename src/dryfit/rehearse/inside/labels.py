@@ -15,6 +15,9 @@ from dryfit.rehearse.inside.names import Names, joined
 Position = tuple[int, ...]
 """For each device, how many allocations, frees and failures its allocator has counted."""
 
+# Where DeepSpeed's ZeRO-3 keeps this rank's part of a parameter, which is empty itself between uses. Checked on 0.19.8.
+_SHARD = "ds_tensor"
+
 
 class LabelAt(NamedTuple):
     """The allocation at an address of a device, as it is at a position, belongs to an owner."""
@@ -99,7 +102,8 @@ class Labels:
     def _attributes(self, position: Position, path: str, of: Any) -> None:
         for key, value in _attributes_of(of):
             found = [tensor for _, tensor in tensors.tensors_in(value) if self.names.parameter_name(tensor) is None]
-            self._give(position, model.BUFFER, ((joined(path, key), tensor) for tensor in found))
+            owner = model.PARAMETER if key == _SHARD else model.BUFFER
+            self._give(position, owner, ((joined(path, key), tensor) for tensor in found))
 
     def _give(self, position: Position, owner: str, found: Iterable[tuple[str, Any]]) -> None:
         give, the_same, on_card = self._fields.extend, self._shapes.setdefault, tensors.on_card

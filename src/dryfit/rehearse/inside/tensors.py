@@ -81,9 +81,14 @@ def tensors_in(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 if left < 0:
                     return
                 if part is not None:
-                    yield from within(part, f"{name}.{key}" if name else str(key), depth + 1)
+                    yield from within(part, f"{name}.{_named(key)}" if name else _named(key), depth + 1)
 
     return within(value, "", 0)
+
+
+def _named(key: Any) -> str:
+    """The text of a key; a tensor's would be read from the card, and an object's is the program's to make."""
+    return str(key) if isinstance(key, (str, int, float)) else type(key).__name__
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -14,7 +14,7 @@ from dryfit.rehearse.assumptions import Assumption
 from dryfit.rehearse.inside import torch_private
 from dryfit.rehearse.inside.values import host
 from dryfit.rehearse.inside.values.assumed import Assumed
-from dryfit.rehearse.inside.values.inventions import Inventions, Key
+from dryfit.rehearse.inside.values.inventions import Inventions, Key, is_of_a_text
 from dryfit.rehearse.inside.values.known import (
     SMALL_BYTES,
     Choice,
@@ -99,15 +99,25 @@ class Engine:
         for tensor in host.cuda_tensors(operator.targets(args, kwargs)):
             self.known.forget(tensor)
 
-    def stand_in(self, results: Any) -> None:
-        """Fill the tiny ones of unknown results: 1 for floating point, 0 and False for the rest."""
+    def stand_in(self, results: Any, value: torch.Tensor | None = None) -> None:
+        """Fill the tiny ones of unknown results: with `value`, else 1 for floating point, 0 and False for the rest."""
         for tensor in results if isinstance(results, tuple) else (results,):
             if isinstance(tensor, torch.Tensor) and tensor.numel() <= TINY_ELEMENTS and tensor.is_cuda:
                 if torch_private.is_capturing() or not _may_be_known(tensor) or not fills_its_storage(tensor):
                     continue
                 with torch_private.without_torch_function(), torch_private.below_autograd():
-                    host.on_host(tensor).fill_(stand_in_for(tensor.dtype))
+                    host.on_host(tensor).copy_(_standing_in(tensor) if value is None else value)
                 self.known.remember(tensor, assumed=True)
+
+    def stand_in_comparison(self, operator: Operator, args: Any, result: torch.Tensor) -> None:
+        """Fill the tiny result of a comparison with that of what stands in for the unknown: a gradient's norm, which
+        has no stand-in of its own, equals itself and no infinity, and so is finite."""
+        try:
+            with torch_private.without_torch_function(), torch_private.below_autograd():
+                value = operator.overload(*map(self._seen, args))
+        except (RuntimeError, NotImplementedError):  # the CPU compares fewer types
+            value = None
+        self.stand_in(result, value)
 
     def is_true(self, *values: Any) -> bool:
         """Whether the card's tensors among the arguments all hold true values, which a captured graph's do not."""
@@ -171,7 +181,7 @@ class Engine:
 
     def record(self, what: str, answer: str, *, decides_size: bool, kind: str = "", size: int = 0) -> Key | None:
         """List an invented value, in the name of the operator the program called; its key, if that was not done."""
-        if self.hints.is_listed:
+        if self.hints.is_listed or (decides_size and is_of_a_text()):
             return None
         inside = self.hints.inside
         return self.inventions.record(
@@ -190,6 +200,12 @@ class Engine:
             self.inventions.decided_a_size(choice.key)
 
     # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _seen(self, value: Any) -> Any:
+        """An argument as the CPU sees it, with a stand-in for what is not known."""
+        if not isinstance(value, torch.Tensor) or not value.is_cuda:
+            return value
+        return host.on_host(value) if self.is_known(value) else _standing_in(value)
 
     def _inputs(self, operator: Operator, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
         written = {name for _, name in operator.written}
@@ -225,6 +241,10 @@ class Engine:
             self.failures[operator.name] += 1
             return False
         return True
+
+
+def _standing_in(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.full(tensor.shape, stand_in_for(tensor.dtype), dtype=tensor.dtype, device="cpu")
 
 
 def stand_in_for(dtype: torch.dtype) -> float | int | bool | complex:

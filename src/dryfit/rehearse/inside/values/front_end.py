@@ -121,7 +121,7 @@ def _follow(engine: Engine, operator: Operator, kernel: Callable[..., Any]) -> C
     computed, overwritten, stand_in = engine.computed, engine.overwritten, engine.stand_in
     writes, first_read, forget = bool(operator.written), operator.first_read, engine.known.forget
     writes_first = [at for at, _ in operator.written] == [0]
-    tensor_class, number_positions = torch.Tensor, operator.number_positions
+    tensor_class, number_positions, compares = torch.Tensor, operator.number_positions, operator.compares
 
     def is_unknown(tensor: Any) -> bool:
         return storage_identity(tensor) not in known and tensor.is_cuda and tensor.numel() > 0
@@ -153,7 +153,10 @@ def _follow(engine: Engine, operator: Operator, kernel: Callable[..., Any]) -> C
         elif writes:
             overwritten(operator, args, kwargs)
         elif not (result.__class__ is tensor_class and result.numel() > TINY_ELEMENTS):
-            stand_in(result)
+            if compares:
+                engine.stand_in_comparison(operator, args, result)
+            else:
+                stand_in(result)
         return result
 
     return follow

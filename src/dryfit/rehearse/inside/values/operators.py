@@ -30,6 +30,7 @@ _OVERWRITE_SELF = {
     "copy_", "fill_", "zero_",
     "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_",
 }  # fmt: skip
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 # Not registered for CUDA by name (their kernel serves all devices), yet what copies onto and off the card goes through.
 _FOLLOWED_BESIDES = ("aten::copy_", "aten::masked_scatter_backward")
 
@@ -64,6 +65,7 @@ class Operator:
             self.number_positions = ()
         self.dimension_at = next((at for at, argument in enumerate(schema.arguments) if argument.name == "dim"), None)
         self.indices_at = tuple(at for at, returned in enumerate(schema.returns) if returned.name == "indices")
+        self.compares = self.base in _COMPARISONS and not self.written
         self.takes_generator = any(argument.name == "generator" for argument in schema.arguments)
 
     @cached_property
