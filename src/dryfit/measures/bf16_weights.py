@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from dryfit.measures import settings
 from dryfit.measures.facts import Facts
+from dryfit.measures.given_to_ddp import before_ddp_gets
 from dryfit.measures.measure import Measure, changes_method
 from dryfit.measures.moments import Moments, WantedOptimizer
 
@@ -61,6 +62,7 @@ def _switch_on(moments: Moments, _: str) -> None:
     _before_moves_to_card(moments.guard(convert))
     moments.when_optimizer_is_wanted(convert_owners)
     moments.when_model_is_called(convert_late)
+    before_ddp_gets(moments, convert_late)
     settings.of_lightning_trainer(moments, of_lightning)
 
 

@@ -58,6 +58,34 @@ def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [module for module in model.modules() if id(module) in blocks]
 
 
+def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of the kinds that a model has several of, in its order: of a model that has no repeated blocks.
+
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.LayerNorm(8))
+    >>> repeated_layers(model) == [model[0], model[2]]
+    True
+
+    Layers are modules without others in them that have a matrix; those within nn.MultiheadAttention are not called.
+    """
+    import torch
+
+    not_called = {
+        id(inner)
+        for module in model.modules()
+        if isinstance(module, torch.nn.MultiheadAttention)
+        for inner in module.modules()
+    }
+    layers = [module for module in model.modules() if id(module) not in not_called and _is_layer_with_matrix(module)]
+    counts = Counter(map(_class_of, layers))
+    return [layer for layer in layers if counts[_class_of(layer)] > 1]
+
+
+def _is_layer_with_matrix(module: torch.nn.Module) -> bool:
+    has_children = any(True for _ in module.children())
+    return not has_children and any(each.dim() > 1 for each in module.parameters())
+
+
 def block_kinds(model: torch.nn.Module) -> dict[str, int]:
     """How many repeated blocks there are of each class, by its name: {"GPT2Block": 12}."""
     return kinds_of(repeated_blocks(model))

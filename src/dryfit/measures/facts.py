@@ -5,6 +5,7 @@ Collected in the rehearsed process (`rehearse.inside.facts`), where it is asked 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -30,12 +31,14 @@ class ModelFacts:
     trainable: int
     parameter_bytes: dict[str, int] = field(default_factory=dict)  # by dtype: {"float32": 497759232}
     blocks: dict[str, int] = field(default_factory=dict)  # repeated blocks: how many, by class name; see `blocks`
+    layers: dict[str, int] = field(default_factory=dict)  # where there are no such blocks, repeated layers
     batch_norms: int = 0  # layers of batch statistics that are in training mode
     is_transformers: bool = False  # a PreTrainedModel
     is_peft: bool = False
     is_compiled: bool = False
     is_checkpointed: bool = False  # activation checkpointing was seen at work in it
     is_distributed: str = ""  # "DDP", "FSDP", "FSDP2"
+    has_bucket_views: bool = False  # of DDP: its gradients are views of its buckets
     attention: str = ""  # of a PreTrainedModel: "eager", "sdpa", "flash_attention_2"
     multihead_with_weights: int = 0  # calls of nn.MultiheadAttention that also return the weights
     linear_layers: int = 0
@@ -87,11 +90,20 @@ class Facts:
     @property
     def blocks(self) -> dict[str, int]:
         """The repeated blocks of all models."""
-        found: dict[str, int] = {}
-        for model in self.models:
-            for name, count in model.blocks.items():
-                found[name] = found.get(name, 0) + count
-        return found
+        return _added(model.blocks for model in self.models)
+
+    @property
+    def units(self) -> dict[str, int]:
+        """What is sharded one at a time: repeated blocks, or layers in models where these alone are repeated."""
+        return _added(model.blocks or model.layers for model in self.models)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            found[name] = found.get(name, 0) + count
+    return found

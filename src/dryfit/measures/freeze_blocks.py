@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from dryfit.measures.blocks import repeated_blocks
 from dryfit.measures.facts import Facts
+from dryfit.measures.given_to_ddp import before_ddp_gets
 from dryfit.measures.measure import Measure, changes_method
 from dryfit.measures.moments import Moments, WantedOptimizer
 from dryfit.measures.owners import keep_trainable, owners
@@ -37,6 +38,7 @@ def _switch_on(moments: Moments, _: str) -> None:
             moments.acts()
 
     moments.when_optimizer_is_wanted(freeze_of)
+    before_ddp_gets(moments, _freeze)
 
 
 def _freeze(model: torch.nn.Module) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dryfit.measures.blocks import repeated_blocks
 from dryfit.measures.facts import Facts
 from dryfit.measures.measure import LIGHTNING, PYTORCH, TRANSFORMERS, Measure, changes_nothing
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
 from dryfit.measures.moved import before_model_is_moved
 from dryfit.measures.owners import owners, unwrapped
+from dryfit.measures.sharding import can_be_sharded, shard, units_of
 from dryfit.virtual_card.settings import VARIABLE
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _why_not(facts: Facts) -> str:
             f"{names.get(facts.way, 'Accelerate')} shards a model by settings of its own, for ranks that it is started "
             "with; only loops in plain PyTorch can be rehearsed on several cards so far"
         )
-    if not facts.blocks:
+    if not any(model.blocks or model.layers for model in facts.models):
         return "no repeated blocks were found in the model, and a model sharded as a whole is gathered as a whole"
     return ""
 
@@ -47,7 +47,7 @@ def _switch_on(moments: Moments, option: str) -> None:
     sharded: list[torch.nn.Module] = []
 
     def before_card(model: torch.nn.Module) -> bool:
-        if not repeated_blocks(model) or not all(each.requires_grad for each in model.parameters()):
+        if not can_be_sharded(model):
             return False
         _shard(model, int(option))
         sharded.append(model)
@@ -62,7 +62,7 @@ def _switch_on(moments: Moments, option: str) -> None:
                     "another model; shard the one that is trained by hand."
                 )
         for model in models:
-            if model not in sharded and repeated_blocks(model):
+            if model not in sharded and units_of(model):
                 _shard_on_card(unwrapped(model), int(option), wanted)
                 sharded.append(model)
         if sharded:
@@ -85,10 +85,7 @@ def _shard(model: torch.nn.Module, cards: int) -> None:
             f"the program is one of {torch.distributed.get_world_size()} ranks that it has started itself, and not of "
             f"{cards}; leave out this measure."
         )
-    fully_shard = _fully_shard()
-    for block in repeated_blocks(model):
-        fully_shard(block)
-    fully_shard(model)
+    shard(model)
 
 
 def _shard_on_card(model: torch.nn.Module, cards: int, wanted: WantedOptimizer) -> None:
@@ -126,14 +123,6 @@ def _shard_on_card(model: torch.nn.Module, cards: int, wanted: WantedOptimizer) 
             group["params"] = shard_of(group["params"])
 
 
-def _fully_shard() -> Any:
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError:  # before torch 2.6
-        from torch.distributed._composable.fsdp import fully_shard  # type: ignore[attr-defined]
-    return fully_shard
-
-
 MEASURES = (
     Measure(
         name="fsdp",
@@ -154,7 +143,7 @@ MEASURES = (
 torch.distributed.init_process_group("nccl")
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 for module in list(model.modules()):  # a model that is still on the host
-    if isinstance(module, {blocks}):
+    if isinstance(module, {units}):
         fully_shard(module)
 fully_shard(model)  # from torch.distributed.fsdp; instead of model.cuda()
 optimizer = torch.optim.AdamW(model.parameters(), ...)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dryfit.measures.blocks import repeated_blocks
 from dryfit.measures.facts import Facts
+from dryfit.measures.given_to_ddp import before_ddp_gets
 from dryfit.measures.instead import instead
 from dryfit.measures.measure import Measure, changes_method
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
@@ -32,7 +33,7 @@ def why_no_adapters(facts: Facts) -> str:
 
 
 def adapt_models(moments: Moments, adapt: Adapt) -> None:
-    """Have models adapted where a person would: before a Trainer gets one, else before an optimizer is made."""
+    """Have models adapted where a person would: before a Trainer or DDP gets one, else before an optimizer is made."""
 
     def before_optimizer(wanted: WantedOptimizer) -> None:
         models = [model for owner in owners(wanted.parameters) for model in adaptable(owner)]
@@ -57,13 +58,17 @@ def adapt_models(moments: Moments, adapt: Adapt) -> None:
             model = moments.guard(adapt)(model)
         real(self, model, *args, **kwargs)
 
-    def before_fit(real: Callable[..., Any], self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def adapt_all(model: torch.nn.Module) -> None:
         for each in adaptable(model):
             if not has_adapters(each):
-                moments.guard(adapt)(each)
+                adapt(each)
+
+    def before_fit(real: Callable[..., Any], self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        moments.guard(adapt_all)(model)
         return real(self, model, *args, **kwargs)
 
     moments.when_optimizer_is_wanted(before_optimizer)
+    before_ddp_gets(moments, adapt_all)
     moments.after_import("transformers.trainer", lambda module: instead(module.Trainer, "__init__", before_trainer))
     for name in ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"):
         moments.after_import(name, lambda module: instead(module.Trainer, "fit", before_fit))

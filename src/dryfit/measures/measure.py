@@ -52,10 +52,11 @@ class Measure:
 
     `snippets` say how a person writes it, by way of training; "pytorch" is always there, and "transformers model" where
     a model of transformers has it built in. `{option}` stands for the option, `{blocks}` for the class of the model's
-    repeated blocks. `needs` are the packages to install, with blanks between. `takes_long` says why a plan does not
-    rehearse it unless it is asked to. `not_counted` says what it costs beyond counted FLOPs and bytes over the host's
-    bus, and `caution(facts)` what else is to be known of it in a program. All of these are "" where there is none.
-    `is_uneven` says that ranks may come to hold unequally much.
+    repeated blocks, `{units}` for that of what is sharded one at a time, see `Facts.units`. `needs` are the packages to
+    install, with blanks between. `takes_long` says why a plan does not rehearse it unless it is asked to. `not_counted`
+    says what it costs beyond counted FLOPs, and bytes over the host's bus and to other ranks; `caution(facts)` what
+    else is to be known of it in a program. All of these are "" where there is none. `is_uneven` says that ranks may
+    come to hold unequally much.
     """
 
     name: str
@@ -76,12 +77,20 @@ class Measure:
     without: frozenset[str] = field(default_factory=frozenset)
     is_uneven: bool = False
 
-    def snippet(self, way: str, option: str = "", blocks: str = "Block", *, of_transformers_model: bool = False) -> str:
+    def snippet(
+        self,
+        way: str,
+        option: str = "",
+        blocks: str = "Block",
+        *,
+        units: str = "Block",
+        of_transformers_model: bool = False,
+    ) -> str:
         """How a person who trains in this way writes it; of a model of transformers, or of any."""
         kinds = [way] if way != PYTORCH else []
         kinds += [TRANSFORMERS_MODEL] if of_transformers_model else []
         text = next((self.snippets[kind] for kind in kinds if kind in self.snippets), self.snippets[PYTORCH])
-        return text.replace("{option}", option).replace("{blocks}", blocks).strip("\n")
+        return text.replace("{option}", option).replace("{blocks}", blocks).replace("{units}", units).strip("\n")
 
 
 def changes_nothing(_: Facts) -> str:

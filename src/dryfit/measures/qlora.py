@@ -13,7 +13,7 @@ from dryfit.measures.lora import adapt_models, linear_layers, package, why_no_ad
 from dryfit.measures.measure import Measure, changes_method
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
 from dryfit.measures.moved import before_model_is_moved
-from dryfit.measures.owners import owners
+from dryfit.measures.owners import owners, unwrapped
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ def _switch_on(moments: Moments, option: str) -> None:
         return with_adapters(prepared, option)
 
     def check(wanted: WantedOptimizer) -> None:
-        models = owners(wanted.parameters)
+        models = list(map(unwrapped, owners(wanted.parameters)))
         others = [model for model in quantized if model not in models]
         if others:
             raise CannotSwitchOn(

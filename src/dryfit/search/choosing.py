@@ -133,7 +133,7 @@ def most_saved_bytes(outcome: Outcome, before: Outcome) -> int:
 def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
     """How a person writes each of them, in the way this program trains."""
     facts = facts or Facts()
-    blocks = blocks_in_code(facts.blocks)
+    blocks, units = blocks_in_code(facts.blocks), blocks_in_code(facts.units)
     of_transformers = any(model.is_transformers for model in facts.models)
     named = {measure.name: measure for measure in all_measures()}
     found = []
@@ -145,7 +145,7 @@ def to_write(measures: Measures, facts: Facts | None) -> tuple[ToWrite, ...]:
                 measure=word,
                 title=measure.title,
                 what=measure.what.replace("{option}", shown),
-                snippet=measure.snippet(facts.way, shown, blocks, of_transformers_model=of_transformers),
+                snippet=measure.snippet(facts.way, shown, blocks, units=units, of_transformers_model=of_transformers),
                 needs=measure.needs,
                 not_counted=measure.not_counted,
                 caution=measure.caution(facts),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dryfit.measures.blocks import block_kinds
+from dryfit.measures.blocks import block_kinds, kinds_of, repeated_layers
 from dryfit.measures.facts import ModelFacts, OptimizerFacts
 from dryfit.rehearse.inside import tensors
 
@@ -29,6 +29,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 def model_facts(model: nn.Module, *, is_checkpointed: bool, multihead_with_weights: int) -> ModelFacts:
     """The facts of a model that a program calls, as it is now."""
     inner, distributed, is_compiled = _unwrapped(model)
+    blocks = block_kinds(inner)
     modules, parameters = list(inner.modules()), list(inner.parameters())
     sizes: dict[str, int] = {}
     for parameter in parameters:
@@ -44,7 +45,8 @@ def model_facts(model: nn.Module, *, is_checkpointed: bool, multihead_with_weigh
         parameters=sum(map(_numbers, parameters)),
         trainable=sum(_numbers(each) for each in parameters if each.requires_grad),
         parameter_bytes=sizes,
-        blocks=block_kinds(inner),
+        blocks=blocks,
+        layers={} if blocks else kinds_of(repeated_layers(inner)),
         batch_norms=sum(isinstance(each, _BATCH_NORMS) and each.training for each in modules),
         is_transformers=bool(pretrained),
         is_peft=any(_is_a(each, "peft.tuners.tuners_utils", "BaseTunerLayer") for each in modules)
@@ -52,6 +54,7 @@ def model_facts(model: nn.Module, *, is_checkpointed: bool, multihead_with_weigh
         is_compiled=is_compiled or any(_is_compiled(each) for each in modules),
         is_checkpointed=is_checkpointed,
         is_distributed=distributed,
+        has_bucket_views=bool(getattr(model, "gradient_as_bucket_view", False)),
         attention=str(getattr(pretrained[0].config, "_attn_implementation", None) or "") if pretrained else "",
         multihead_with_weights=multihead_with_weights,
         linear_layers=sum(isinstance(each, nn.Linear) for each in modules),

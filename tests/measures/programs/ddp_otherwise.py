@@ -1,0 +1,42 @@
+"""Programs under DDP that are not as the usual ones: `main` runs the one that is named."""
+
+import os
+
+import torch
+from language_model import Model, batch_of, loss_of, train
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Wrapped(DistributedDataParallel):
+    pass
+
+
+def early_optimizer():
+    with torch.device("cuda"):
+        model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    train(DistributedDataParallel(model), optimizer)
+
+
+def own_class():
+    model = Wrapped(Model().cuda())
+    train(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+
+
+def module_and_no_sync():
+    model = DistributedDataParallel(Model().cuda())
+    optimizer = torch.optim.AdamW(model.module.parameters(), lr=1e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        with model.no_sync():
+            loss_of(model, batch_of(4)).backward()
+        loss_of(model, batch_of(4)).backward()
+        optimizer.step()
+
+
+def main(name):
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("nccl")
+    {"early_optimizer": early_optimizer, "own_class": own_class, "module_and_no_sync": module_and_no_sync}[name]()
+    distributed.destroy_process_group()
