@@ -414,6 +414,13 @@ def operator_schema(name: str) -> Any:
     return torch._C._get_schema(base, overload)
 
 
+def process_group(boxed: Any) -> Any:
+    """The `ProcessGroup` that an operator of `c10d` was given."""
+    import torch
+
+    return torch._C._distributed_c10d.ProcessGroup.unbox(boxed)
+
+
 def operator_library(namespace: str) -> Any:
     """A library in which kernels of our own can be given to the operators of a namespace, for as long as it lives."""
     import torch

@@ -1,17 +1,19 @@
 """One process plays one rank of many; here is what answers for the others.
 
 The store has what this rank wrote (`store`). NCCL's calls are answered by the virtual card, as if every rank had
-brought the same. What would go over gloo goes nowhere. A launcher starts one process, which is then the rank that is
+brought the same. What would go over gloo goes nowhere, and sums are multiplied (`sums`). Distributed checkpoints have
+this rank's part (`checkpoint`). A launcher starts one process, which is then the rank that is
 asked for (`launchers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.alone import deepspeed_private, launchers, torch_private
+from dryfit.rehearse.inside.alone import checkpoint, deepspeed_private, launchers, sums, torch_private
 from dryfit.rehearse.inside.alone.store import alone_store
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.world import World
@@ -21,6 +23,7 @@ def place(world: World, note: Callable[[str], None]) -> None:
     """Have torch.distributed, once it is imported, meet nobody; `note` takes a sentence where another is meant."""
     after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world, note))
     launchers.place(world, note)
+    checkpoint.place()
     after_import("deepspeed.runtime.zero.utils", deepspeed_private.agree_with_rank_0)
 
 
@@ -43,3 +46,4 @@ def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
             )
 
     torch_private.meet_nobody(c10d, rendezvous, store, joined)
+    sums.multiply(c10d, (c10d, import_module("torch.distributed")))
