@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dryfit.cards import find_card
+from dryfit.rehearse.result import Communication
 from dryfit.report.fit import html, print_fit, verdict_line
 from dryfit.search.effective import even_splits, uneven_split
 from dryfit.search.found import Answer, Fit, Need
@@ -65,6 +66,7 @@ def answer(*trials: Trial, gpu: str = "rtx-3090", **fields: Any) -> Answer:
     return Answer(gpu=gpu, card=find_card(gpu).to_dict(), trials=trials, **given | fields)
 
 
+SENT = {"all-reduce": Communication(calls=4, payload_bytes=GIB, sent_bytes=GIB * 3 // 2)}
 LINE = [fits(1, 4 * GIB, phase="optimizer step"), *(fits(n, 2 * GIB + n * GIB) for n in (4, 10, 21))]
 USUAL = answer(*LINE, too_big(22), largest=21, beyond=22)
 FITTED = {
@@ -107,6 +109,28 @@ FITTED = {
         ),
         program=["train.py", "--batch", "{batch}", "--seq", "{seq}"],
     ),
+    "fit-world": fit_of(
+        dataclasses.replace(
+            answer(*LINE[:-1], fits(21, 23 * GIB, sizes_unknown=True, rank=15), too_big(22), largest=21, beyond=22),
+            world=16, rank=15, first_rank=fits(21, 22 * GIB, rank=0),
+        ),
+        nodes=4, options={"longest": "p99", "assume": ["nonzero=0.5", "item=0"], "skip_weights": True},
+    ),
+    "fit-worlds": fit_of(
+        *(
+            dataclasses.replace(each, gpu=gpu, card=find_card(gpu).to_dict())
+            for gpu in ("a100-80gb", "h100")
+            for each in (
+                dataclasses.replace(answer(too_big(1), largest=None), world=1, rank=0),
+                dataclasses.replace(answer(failed(1), failed(4), largest=None), world=3, rank=0),
+                dataclasses.replace(
+                    answer(*LINE[:-1], fits(16, 18 * GIB, communication=SENT), too_big(17), largest=16, beyond=17),
+                    world=4, rank=0, effective=next(even_splits(512, 4, range(1, 4097), 16)),
+                ),
+                dataclasses.replace(USUAL, world=8, rank=0, effective=uneven_split(516, 8, 21)),
+            )
+        )
+    ),
 }  # fmt: skip
 
 
@@ -124,7 +148,7 @@ def test_the_report_is_as_committed(name: str, rewrite_goldens: bool) -> None:
     assert printed(FITTED[name]) == path.read_text()
 
 
-@pytest.mark.parametrize("name", [name for name in FITTED if name != "fit-table"])
+@pytest.mark.parametrize("name", [name for name in FITTED if name not in ("fit-table", "fit-worlds")])
 def test_the_answer_is_the_first_line_whatever_the_width(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     fit = FITTED[name]

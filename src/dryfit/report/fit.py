@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _MOST_VALUES_NAMED = 6
 _MOST_OUTSIDE_NAMED = 3
+_WITH_ACCUMULATION = (
+    "With accumulation the gradients stay while the next micro-batch runs; where this program frees them before each "
+    "forward pass, rehearse it with accumulation switched on."
+)
 
 
 def print_fit(fit: Fit, file: TextIO | None = None) -> None:
@@ -31,25 +35,28 @@ def print_fit(fit: Fit, file: TextIO | None = None) -> None:
         sentence(console, verdict_line(fit, fit.answers[0]), style=f"bold {_colour(fit.answers[0])}")
     else:
         _all_answers(console, fit)
-    shown: list[dict[str, str]] = []
+    shown: list[tuple[dict[str, str], int | None]] = []
+    is_alone = len(fit.answers) == 1
     for answer in fit.answers:
-        lines = _split_lines(answer)
-        if answer.law is not None and answer.row not in shown:  # on another card it is much the same
-            shown.append(answer.row)
+        lines = _split_lines(answer) if is_alone else _left_over_lines(answer)
+        if answer.law is not None and (answer.row, answer.world) not in shown:  # on another card it is much the same
+            shown.append((answer.row, answer.world))
             lines = [*law_lines(fit, answer), *lines]
         if lines:
             console.print()
-            if len(fit.answers) > 1:
+            if not is_alone:
                 sentence(console, f"{_where(answer)}:", style="bold")
             for line in lines:
                 sentence(console, line)
-    if len(fit.answers) == 1:
+    if is_alone:
         _trials(console, fit, fit.answers[0])
     console.print()
     for answer in fit.answers:
-        prefix = f"{_where(answer)}: " if len(fit.answers) > 1 else ""
+        prefix = "" if is_alone else f"{_where(answer)}: "
         for note in notes(fit, answer):
             sentence(console, f"{prefix}{note}")
+    if any(answer.effective is not None and answer.effective.accumulation > 1 for answer in fit.answers):
+        sentence(console, _WITH_ACCUMULATION)
     sentence(console, _what_it_took(fit))
 
 
@@ -226,13 +233,12 @@ def _split_lines(answer: Answer) -> list[str]:
         f"effective batch {split.effective} = {split.micro} x {split.accumulation} x {split.gpus}: micro-batch "
         f"{split.micro}, {_plural(split.accumulation, 'accumulation step')}, {_plural(split.gpus, 'GPU')}"
     )
-    if split.remainder:
-        line = _uneven(split)
-    after = [
-        "With accumulation the gradients stay while the next micro-batch runs; where this program frees them before "
-        "each forward pass, rehearse it with accumulation switched on."
-    ]
-    return [line, *(after if split.accumulation > 1 else [])]
+    return _left_over_lines(answer) or [line]
+
+
+def _left_over_lines(answer: Answer) -> list[str]:
+    """What is to be said of a split beside its numbers, which stand in the table of several answers."""
+    return [_uneven(answer.effective)] if answer.effective is not None and answer.effective.remainder else []
 
 
 def _uneven(split: EffectiveBatch) -> str:
