@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where new segments go: as Linux drivers place them (default), upwards or downwards; up to torch 2.11 "
         "this decides ties in the allocator",
     )
+    add(
+        "--cards",
+        metavar="N",
+        type=int,
+        help="how many the machine has, for a program that starts a process for each by itself "
+        "(torch.multiprocessing.spawn); default: as many as torchrun or another launcher is told to start processes",
+    )
     add = parser.add_argument_group("one rank of many").add_argument
     add(
         "--world",
@@ -117,6 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         world=arguments.world,
         nodes=arguments.nodes,
         ranks=arguments.ranks,
+        cards=arguments.cards,
         longest=arguments.longest,
         assume=arguments.assume,
         measures=[name for name in (each.strip() for each in arguments.measures.split(",")) if name],

@@ -275,4 +275,8 @@ def _in_order(result: Result, order: str, peaks: OrderPeaks) -> Result:
 
 
 def _unknown(result: Result, note: str) -> Result:
-    return dataclasses.replace(result, verdict=UNKNOWN, exit_code=EXIT_LIMIT, notes=[note, *result.notes])
+    ranks = [
+        dataclasses.replace(each, verdict=UNKNOWN) if result.world and each.rank == result.world.rank else each
+        for each in result.ranks
+    ]
+    return dataclasses.replace(result, verdict=UNKNOWN, ranks=ranks, exit_code=EXIT_LIMIT, notes=[note, *result.notes])

@@ -10,8 +10,20 @@ from dryfit.cards import Card, all_cards, cards_that_fit
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
-from dryfit.rehearse import assumptions, endings, growth, guessed, longest, outside, total, unknowns, workspaces
+from dryfit.rehearse import (
+    assumptions,
+    endings,
+    growth,
+    guessed,
+    longest,
+    outside,
+    real_ranks,
+    total,
+    unknowns,
+    workspaces,
+)
 from dryfit.rehearse.events import ENOUGH, Event
+from dryfit.rehearse.failed_ranks import ending_of_ranks
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
@@ -44,31 +56,27 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     The figures are those of the process that took most of the card; all processes are listed. Processes that share one
     card are added up for what nvidia-smi would show.
     """
-    processes = processes_of(observed)
+    with_torch = _with_torch(observed)
+    processes = _those_to_judge_by(observed, with_torch)
+    parts_of = {process.pid: _parts(process, processes, observed, card, named=card_was_named) for process in processes}
+    processes.sort(key=lambda each: _weight(each, parts_of[each.pid], observed), reverse=True)
     main = processes[0] if processes else None
-    ending = endings.ending_of(observed, main)
-    sharing = outside.sharing(processes, devices=observed.devices)
-    used_bytes = sum(process.used_bytes for process in sharing)
+    all_ranks = real_ranks.ranks_among(with_torch)
+    ranks = real_ranks.ranks_among(processes)
+    ending = endings.ending_of(observed, main, all_ranks)
+    if all_ranks and observed.status and ending.how != endings.OUT_OF_MEMORY:
+        ending = ending_of_ranks(observed, all_ranks) or ending
+    parts = parts_of[main.pid] if main else []
+    used_bytes = next((part.expected_bytes for part in parts if part.what == total.TAKEN), 0)
     of_plans = workspaces.of(main.end if main else None)
-    parts: list[Part] = []
-    if main is not None and used_bytes:
-        taken = Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes)
-        parts = [taken, *outside.parts(sharing, card, card_was_named=card_was_named)]
-        parts += workspaces.parts(of_plans, main.reserved_bytes - main.allocated_bytes)
-        parts += guessed.parts(main.end)
     total_range = total.range_of(parts)
-    growth_bytes = growth.per_step(main.step_peaks) if main and ending.how == "most steps" else 0
+    growth_bytes = _growth(main) if main else 0
     findings = findings_of(processes)
     measured = used_bytes > 0
-    verdict = _verdict(
-        ending,
-        parts,
-        card,
-        measured=measured,
-        growing=growth_bytes > 0,
-        no_addresses=main is not None and main.used_up_addresses,
-        named=card_was_named,
-    )
+    verdicts = {
+        each.pid: _verdict(each, main, ending, parts_of[each.pid], card, named=card_was_named) for each in processes
+    }
+    verdict = verdicts[main.pid] if main else UNKNOWN
     by_fit = cards_that_fit(used_bytes, all_cards() if used_bytes and not card_was_named else ())
     peak = main.peak_step if main else None
     return Result(
@@ -97,7 +105,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
             *longest.notes(main),
             *assumptions.notes([process.end.get("assumptions", {}) for process in processes if process.end]),
-            *_notes(observed, processes, ending),
+            *_notes(observed, processes, ranks, ending),
             *outside.notes(main.end if main else None, parts, card),
             *why_not_looked(processes),
         ],
@@ -108,6 +116,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         processes=[
             {
                 "pid": process.pid,
+                "rank": process.rank,
                 "steps": process.steps,
                 "peak_allocated_bytes": process.allocated_bytes,
                 "peak_reserved_bytes": process.reserved_bytes,
@@ -118,6 +127,8 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         files=_files(observed),
         phase_peaks=main.phase_peaks if main else {},
         communication=main.communication if main else {},
+        world=real_ranks.world_of_ranks(main, ranks),
+        ranks=real_ranks.peaks_of_ranks(ranks, parts_of, verdicts),
         batches=longest.batches_of(main),
         measures=_measures(observed),
         workspaces=asdict(of_plans),
@@ -140,11 +151,47 @@ def processes_of(observed: Observed) -> list[Process]:
     That is, after a failure, one that ran out of memory; otherwise the one that took most. A launcher and the workers
     of a data loader import torch too, and do not count.
     """
-    with_torch = [process for process in map(read_process, observed.processes) if process is not None]
-    found = [process for process in with_torch if process.used_peak_bytes or process.ooms] or with_torch
+    return _those_to_judge_by(observed, _with_torch(observed))
+
+
+def _with_torch(observed: Observed) -> list[Process]:
+    return [process for process in map(read_process, observed.processes) if process is not None]
+
+
+def _those_to_judge_by(observed: Observed, with_torch: Sequence[Process]) -> list[Process]:
+    found = [process for process in with_torch if process.used_peak_bytes or process.ooms] or list(with_torch)
     failed = bool(observed.status)
     found.sort(key=lambda p: (failed and p.last_oom is not None, p.used_peak_bytes, p.steps), reverse=True)
     return found
+
+
+def _weight(process: Process, parts: Sequence[Part], observed: Observed) -> tuple[bool, bool, int, int]:
+    """By which the process is chosen that decides: one that ran out, one that grows, one whose card holds most."""
+    ran_out = bool(observed.status) and process.last_oom is not None
+    return ran_out, _growth(process) > 0, total.has_to_fit_bytes(parts), process.allocated_bytes
+
+
+def _parts(
+    process: Process, processes: Sequence[Process], observed: Observed, card: Card, *, named: bool
+) -> list[Part]:
+    """What nvidia-smi would show of the card that a process took most of, with all that share it."""
+    others = [other for other in processes if other is not process]
+    sharing = outside.sharing([process, *others], devices=observed.devices)
+    used_bytes = sum(each.used_bytes for each in sharing)
+    if not used_bytes:
+        return []
+    return [
+        Part(what=total.TAKEN, low_bytes=used_bytes, expected_bytes=used_bytes, high_bytes=used_bytes),
+        *outside.parts(sharing, card, card_was_named=named),
+        *workspaces.parts(workspaces.of(process.end), process.reserved_bytes - process.allocated_bytes),
+        *guessed.parts(process.end),
+    ]
+
+
+def _growth(process: Process) -> int:
+    """What each of the last steps took more, where the rehearsal ended with that."""
+    how = (process.end or {}).get("how")
+    return growth.per_step(process.step_peaks) if how == "most steps" else 0
 
 
 def _measures(observed: Observed) -> dict[str, bool]:
@@ -188,23 +235,18 @@ def _out_of_memory(main: Process | None, ending: Ending) -> OutOfMemory | None:
 
 
 def _verdict(
-    ending: Ending,
-    parts: Sequence[Part],
-    card: Card,
-    *,
-    measured: bool,
-    growing: bool,
-    no_addresses: bool,
-    named: bool,
+    process: Process, main: Process | None, ending: Ending, parts: Sequence[Part], card: Card, *, named: bool
 ) -> str:
+    """Whether a process fits; where one ran out of memory, what the others would have taken is not known."""
     if ending.how == endings.OUT_OF_MEMORY:
-        return UNKNOWN if no_addresses else DOES_NOT_FIT
-    if not measured or not named or growing or ending.how not in endings.WHOLE:
+        ran_out = process is main or process.last_oom is not None
+        return DOES_NOT_FIT if ran_out and not process.used_up_addresses else UNKNOWN
+    if not parts or not named or _growth(process) > 0 or ending.how not in endings.WHOLE:
         return UNKNOWN
     return FITS if total.has_to_fit_bytes(parts) <= card.total_bytes else UNKNOWN
 
 
-def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> list[str]:
+def _notes(observed: Observed, processes: Sequence[Process], ranks: Sequence[Process], ending: Ending) -> list[str]:
     main = processes[0] if processes else None
     notes = []
     if ending.how in ENOUGH:
@@ -216,11 +258,7 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
         where = f"the last asked for {format_bytes(last['requested_bytes'])} in step {last['step']}"
         notes.append(f"The program met {len(main.ooms)} out-of-memory {errors} and caught {them} ({where}).")
     if len(processes) > 1:
-        shared = " They share one card: what nvidia-smi would show is the sum, if all peak at once."
-        notes.append(
-            f"{len(processes)} processes used a card; the figures are those of the one that took most."
-            f"{shared if observed.devices == 1 else ''}"
-        )
+        notes.append(_of_several(processes, ranks, one_card=observed.devices == 1))
     if main is not None and main.used_peak_bytes and not main.reserved_bytes:
         notes.append(
             "PyTorch's allocator was switched off (PYTORCH_NO_CUDA_MEMORY_CACHING), so nothing is known of allocated "
@@ -247,3 +285,13 @@ def _notes(observed: Observed, processes: Sequence[Process], ending: Ending) -> 
     if main is not None and main.end is None:
         notes.append("The process left no last word, so the figures end with the last finished step.")
     return notes
+
+
+def _of_several(processes: Sequence[Process], ranks: Sequence[Process], *, one_card: bool) -> str:
+    shared = " They share one card: what nvidia-smi would show is the sum, if all peak at once."
+    if len(ranks) == len(processes):
+        where = "on one card" if one_card else "each on a card of its own"
+        said = f"{len(ranks)} ranks ran together, {where}; the figures are those of rank {processes[0].rank}."
+    else:
+        said = f"{len(processes)} processes used a card; the figures are those of the one that took most."
+    return said + (shared if one_card else "")

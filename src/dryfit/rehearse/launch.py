@@ -56,6 +56,7 @@ def rehearse(
     world: int | None = None,
     nodes: int | None = None,
     ranks: str = "0",
+    cards: int | None = None,
     longest: bool | str = False,
     assume: Assume = (),
     stop: threading.Event | None = None,
@@ -84,6 +85,8 @@ def rehearse(
     docs/values.md.
     With a `world` the program plays one rank of so many, on `nodes` machines, alone; of several `ranks` ("0,last",
     "all") each is rehearsed, and the result is that of the one that decides.
+    `cards` is how many the machine has, for a program that starts a process for each by itself; a launcher's own words
+    say it otherwise.
     `run` is how the program is run once: in a new process, or a warm one of `warm.warm_rehearsals`.
 
     Raises:
@@ -92,6 +95,8 @@ def rehearse(
     measures_of(measures)
     card, named = _card(gpu, memory_bytes)
     worlds = _worlds(world, nodes, ranks)
+    if cards is not None and world is not None:
+        raise UsageError(f"--cards {cards} --world {world}: the world says how many cards there are; leave one out.")
     with as_words(program) as words:
         request = Request(
             program=words,
@@ -116,9 +121,10 @@ def rehearse(
             assume=tuple(map(str, parse(assume))),
             shown=tuple(as_called(words)),
         )
+        of_machine = devices_of(words) if cards is None else cards
         results = []
         for each in worlds:
-            count = each.cards_of_a_node if each is not None else devices_of(words)
+            count = each.cards_of_a_node if each is not None else of_machine
             settings = settings_of(card, address_order=address_order, count=count, alone=each is not None)
             settings = dataclasses.replace(settings, outside_bytes=settings.outside_bytes + reserve_bytes)
             of_rank = dataclasses.replace(request, world=each)
@@ -126,7 +132,7 @@ def rehearse(
             result = (
                 _settled(of_rank, settings, card, run, judged) if not figures_only else judged(run(of_rank, settings))
             )
-            results.append(with_findings_of_ranks(dataclasses.replace(result, world=each)))
+            results.append(with_findings_of_ranks(dataclasses.replace(result, world=each or result.world)))
         return worst_of(results)
 
 

@@ -24,6 +24,7 @@ def worst_of(results: Sequence[Result]) -> Result:
             peak_allocated_bytes=result.peak_allocated_bytes,
             peak_reserved_bytes=result.peak_reserved_bytes,
             peak_total_bytes=result.peak_total_bytes,
+            sent_bytes=sum(each.sent_bytes for each in result.communication.values()),
         )
         for result in results
         if result.world is not None

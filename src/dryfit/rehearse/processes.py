@@ -12,9 +12,14 @@ from dryfit.rehearse.unknowns import NO_ADDRESSES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One Python process that imported torch. `used_peak_bytes` is what it took of the card, PyTorch's or not."""
+    """One Python process that imported torch. `used_peak_bytes` is what it took of the card, PyTorch's or not.
+
+    `rank` is its number among `ranks` real ranks; None where it is none of several.
+    """
 
     pid: int
+    rank: int | None = None
+    ranks: int = 1
     versions: dict[str, str | None]
     step_peaks: list[StepPeak]
     used_peak_bytes: int
@@ -61,10 +66,13 @@ def read_process(events: Sequence[Event]) -> Process | None:
     if torch is None:
         return None
     end = next((e for e in reversed(events) if e["event"] == "end"), None)
+    rank = next((e for e in reversed(events) if e["event"] == "rank"), None)
     finished = {e["step"]: e for e in events if e["event"] == "step"}  # the last that was said of a step counts
     steps = end["steps"] if end and "steps" in end else list(finished.values())
     return Process(
         pid=events[0]["pid"],
+        rank=rank["rank"] if rank is not None else None,
+        ranks=rank["ranks"] if rank is not None else 1,
         versions=torch["versions"],
         step_peaks=[_step_peak(e, finished.get(e["step"], {}).get("seconds")) for e in steps],
         used_peak_bytes=max((used for e in steps for _, _, used in e["phases"].values()), default=0),

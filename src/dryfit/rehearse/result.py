@@ -48,13 +48,14 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPeak:
-    """The highest figures of one rank of a world, in bytes, and whether it fits."""
+    """The highest figures of one rank of a world, in bytes, whether it fits, and what a step of it sends to others."""
 
     rank: int
     verdict: str
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     peak_total_bytes: int
+    sent_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,8 @@ class Result:
     with whether each found something to do; `workspaces` is what is not known of cuDNN's, see docs/result.md. `facts`
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
-    `world` is the rank that was rehearsed, of how many, and `ranks` are the peaks of all ranks that were, if several.
+    `world` is the rank that was rehearsed, of how many, and `ranks` are the peaks of all ranks that were, if several:
+    one after the other, or as real processes together.
     `communication` is what a steady step passes to other ranks through NCCL, by the kind of call.
     `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
     nothing, or is not known.

@@ -54,6 +54,10 @@ def by(first: Result, second: Result) -> Result:
     else:
         note = f"It fits with {more} more outside PyTorch's allocator than expected, too: a second run said so."
         changed = {"verdict": FITS, "exit_code": EXIT_FITS}
+    verdict = changed.get("verdict", first.verdict)
+    changed["ranks"] = [  # those as close as the one that decides are settled with it
+        dataclasses.replace(rank, verdict=verdict) if rank.verdict == first.verdict else rank for rank in first.ranks
+    ]
     seconds = round(first.wall_seconds + second.wall_seconds, 3)
     return dataclasses.replace(first, notes=[note, *first.notes], wall_seconds=seconds, **changed)
 

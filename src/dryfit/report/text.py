@@ -39,7 +39,7 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
         _steps(console, result)
     if result.ranks:
         console.print()
-        _ranks(console, result.ranks)
+        _ranks(console, result.ranks, names_a_card=result.card is not None)
     if result.communication:
         console.print()
         sentence(console, communication_line(result.communication))
@@ -178,17 +178,17 @@ def _steps(console: Console, result: Result) -> None:
         _print(console, [f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all."])
 
 
-def _ranks(console: Console, ranks: list[RankPeak]) -> None:
+def _ranks(console: Console, ranks: list[RankPeak], *, names_a_card: bool) -> None:
     """The ranks that took most; all are in the JSON."""
     shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, -peak.peak_allocated_bytes, peak.rank))[
         :_MOST_RANKS_SHOWN
     ]
-    rows = [("rank", "allocated", "reserved", "nvidia-smi", "")]
+    rows = [("rank", "allocated", "reserved", "nvidia-smi", "sent a step", "")]
     for peak in shown:
-        sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes)
-        allocated, reserved, total = map(format_bytes, sizes)
-        rows.append((str(peak.rank), allocated, reserved, total, peak.verdict))
-    _print(console, aligned(rows, right={0, 1, 2, 3}))
+        sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes, peak.sent_bytes)
+        allocated, reserved, total, sent = map(format_bytes, sizes)
+        rows.append((str(peak.rank), allocated, reserved, total, sent, peak.verdict if names_a_card else ""))
+    _print(console, aligned(rows, right={0, 1, 2, 3, 4}))
     if len(ranks) > len(shown):
         _print(console, [f"... and {len(ranks) - len(shown)} more ranks that take no more; --json has them all."])
 

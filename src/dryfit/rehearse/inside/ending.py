@@ -95,7 +95,22 @@ def uncaught_error() -> dict[str, Any] | None:
         "message": str(error),
         "file": file,
         "line": line,
+        "children": failed_children(error),
     }
+
+
+def failed_children(error: BaseException) -> list[dict[str, int]]:
+    """The processes whose failure this error of a launcher tells, and their exit codes; below 0 it is a signal's.
+
+    torchrun's `ChildFailedError` knows them, and so do torch.multiprocessing's `ProcessRaisedException` (an exit code
+    of 1) and `ProcessExitedException`.
+    """
+    if isinstance(pid := getattr(error, "error_pid", None), int):
+        return [{"pid": pid, "exit_code": getattr(error, "exit_code", 1)}]
+    failures = getattr(error, "failures", None)
+    if type(error).__name__ != "ChildFailedError" or not isinstance(failures, dict):
+        return []
+    return [{"pid": failure.pid, "exit_code": failure.exitcode} for failure in failures.values()]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
