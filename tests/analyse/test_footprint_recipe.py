@@ -65,6 +65,19 @@ def test_it_goes_by_the_bytes_and_no_rule() -> None:
     assert said(frozen) == "4.00 parameter bytes for each of 8.4 M parameters."
 
 
+def test_master_copies_are_bytes_and_no_further_parameters() -> None:
+    script = training(dtype="bfloat16", parameter_bytes=2, gradient_bytes=2)
+    script.phase(model.FORWARD, step=3)
+    script.alloc(32 * MIB, owner=model.PARAMETER, name="parameter 0", dtype="float32", shape=(8 * MIB,))
+    assert said(script).startswith(
+        "6.00 parameter + 2.00 gradient + 8.00 optimizer state = 16.00 bytes for each of 8.4 M"
+    )
+    alone = Script()
+    alone.phase(model.SETUP, step=0)
+    alone.alloc(32 * MIB, owner=model.PARAMETER, name="parameter 0", dtype="float32", shape=(8 * MIB,))
+    assert said(alone) == "4.00 parameter bytes for each of 8.4 M parameters."
+
+
 def test_weights_in_one_allocation_are_added_and_views_of_it_are_not() -> None:
     script = Script()
     shared = script.alloc(12 * MIB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,20 +17,25 @@ from dryfit.recording.replay import Lifetimes
 _PARTS = (PARAMETER, GRADIENT, OPTIMIZER_STATE)
 # What part of the parameters' bytes has to have shapes; the rest may be views that a library made.
 _KNOWN = 0.99
+# A recording's name for what an optimizer trains and no module has.
+_OF_OPTIMIZER = re.compile(r"parameter \d+$")
 
 
 def recipe_of(labels: Iterable[Label], lifetimes: Lifetimes, attribution: Attribution, ledger: Ledger) -> Recipe | None:
     """The parameters, gradients and states at their largest, for each element of the parameters.
 
     None where no parameters are known, or not what shapes they have. Elements are what PyTorch counts: of weights of
-    4 bits, two in one of uint8.
+    4 bits, two in one of uint8. Copies in float32 that an optimizer trains in place of a model's parameters of 16 bits
+    take bytes, and are no further elements.
     """
     by_place: dict[int, list[int]] = {OWNERS.index(owner): [] for owner in _PARTS}
     for index, place in enumerate(attribution.owner):
         if place in by_place:
             by_place[place].append(index)
     most = {OWNERS[place]: _most_alive(indexes, lifetimes, ledger) for place, indexes in by_place.items()}
-    parameters = _elements(most[PARAMETER], lifetimes, ledger, _parameters_by_event(labels))
+    labels_of = _parameters_by_event(labels)
+    labelled = {index: labels_of.get(lifetimes.begin[index], ()) for index in most[PARAMETER]}
+    parameters = _elements(_without_master_copies(labelled), lifetimes, ledger)
     if not parameters:
         return None
     parts = tuple(
@@ -72,18 +78,31 @@ def _parameters_by_event(labels: Iterable[Label]) -> Mapping[int, list[Label]]:
     return {event: list(by_name.values()) for event, by_name in found.items()}
 
 
-def _elements(alive: Iterable[int], lifetimes: Lifetimes, ledger: Ledger, labels: Mapping[int, Sequence[Label]]) -> int:
+def _without_master_copies(labelled: Mapping[int, Sequence[Label]]) -> Mapping[int, Sequence[Label]]:
+    copies = {
+        index
+        for index, labels in labelled.items()
+        if labels and all(_OF_OPTIMIZER.match(label.name) and label.dtype == "float32" for label in labels)
+    }
+    own = {index: labels for index, labels in labelled.items() if index not in copies}
+    types = {label.dtype for labels in own.values() for label in labels}
+    return own if types and types <= {"float16", "bfloat16"} else labelled
+
+
+def _elements(labelled: Mapping[int, Sequence[Label]], lifetimes: Lifetimes, ledger: Ledger) -> int:
     """The elements of the parameters; 0 where too many have no shape.
 
     Several may share an allocation, as the weights of an LSTM do; where together they are larger than it, they
     are views of the same bytes, and the largest counts.
     """
     elements = known_bytes = all_bytes = 0
-    for index in alive:
+    for index, labels in labelled.items():
         all_bytes += ledger.owned_bytes[index]
         most_bytes = lifetimes.requested_bytes[index]
-        sized = [(size_of(label) or 0, label) for label in labels.get(lifetimes.begin[index], ())]
-        fitting = [(size, math.prod(label.shape or ())) for size, label in sized if 0 < size <= most_bytes]
+        sized = [(size_of(label), label) for label in labels]
+        fitting = [
+            (size, math.prod(label.shape or ())) for size, label in sized if size is not None and size <= most_bytes
+        ]
         if fitting:
             are_apart = sum(size for size, _ in fitting) <= most_bytes
             elements += sum(count for _, count in fitting) if are_apart else max(fitting)[1]
