@@ -79,8 +79,8 @@ FITTED = {
     "fit-range-ends": fit_of(answer(*LINE, largest=21), highest=21),
     "fit-close": fit_of(
         answer(
-            *LINE, fits(22, 24 * GIB - 500 * MIB, is_close=True),
-            too_big(23, is_close=True, requested_bytes=90 * MIB, free_bytes=50 * MIB),
+            *LINE, fits(22, 24 * GIB - 500 * MIB, is_close=True, margin_bytes=100 * MIB),
+            too_big(23, is_close=True, margin_below_bytes=63 * MIB, requested_bytes=90 * MIB, free_bytes=50 * MIB),
             largest=22, surely=21, beyond=23,
         )
     ),

@@ -11,6 +11,8 @@ import pytest
 
 from dryfit.cards import find_card
 from dryfit.measures.price import Price
+from dryfit.rehearse.result import Communication, RankPeak
+from dryfit.rehearse.world import World
 from dryfit.report.plan import html, print_plan, verdict_line
 from dryfit.search.planned import CardFor, Extent, NotTaken, Plan, ToWrite, Tried
 from dryfit.search.trial import FAILED, FITS, STOPPED, TOO_BIG
@@ -97,7 +99,26 @@ STEP = dataclasses.replace(AS_IT_IS, phase="optimizer step")
 MICRO = dataclasses.replace(
     tried("micro-batch:2:placed", gib=31), peak_allocated_bytes=AS_IT_IS.peak_allocated_bytes, lacking_bytes=8 * GIB
 )
-CLOSE = dataclasses.replace(BOTH, is_close=True)
+CLOSE = dataclasses.replace(BOTH, is_close=True, margin_bytes=100 * MIB)
+
+
+def in_world(each: Tried, sent_bytes: int, *, last_more_bytes: int = 0) -> Tried:
+    """As the first and the last rank of eight, of which the last may take more."""
+    total, price = each.peak_total_bytes, each.price
+    assert price is not None
+    ranks = tuple(
+        RankPeak(rank=rank, verdict="fits", peak_allocated_bytes=less, peak_reserved_bytes=less, peak_total_bytes=less)
+        for rank, less in ((0, total - last_more_bytes), (7, total))
+    )
+    return dataclasses.replace(
+        each,
+        rank=7 if last_more_bytes else 0,
+        ranks=ranks,
+        communication={"all-reduce": Communication(calls=4, payload_bytes=sent_bytes, sent_bytes=sent_bytes)},
+        price=dataclasses.replace(price, sent_bytes=sent_bytes, base_sent_bytes=2 * GIB),
+    )
+
+
 PLANS = {
     "plan": USUAL,
     "plan-fits": plan_of(
@@ -113,7 +134,16 @@ PLANS = {
         searched=(extent(), extent(is_strict=True, cheaper=9, ruled_out=5)),
     ),
     "plan-close-only": dataclasses.replace(USUAL, tried=(CLOSE,), surely=None, as_it_is=dataclasses.replace(
-        AS_IT_IS, is_close=True)),
+        AS_IT_IS, is_close=True, margin_bytes=100 * MIB)),
+    "plan-world": plan_of(
+        in_world(AS_IT_IS, 2 * GIB),
+        in_world(tried("zero-redundancy-optimizer", gib=22), 3 * GIB, last_more_bytes=GIB),
+        in_world(tried("gradient-as-bucket-view", gib=25.8), 2 * GIB),
+        in_world(BLOCKS, 2 * GIB), tried("fsdp-for-ddp", gib=0, kind=FAILED, sentence="train.py failed: no."),
+        cheapest=("zero-redundancy-optimizer",), to_write=(written("zero-redundancy-optimizer", "write it"),),
+        searched=(extent(measures=3, combinations=4, rehearsed=0, cheaper=0),), world=World(size=8, nodes=2),
+        options={"longest": "max"},
+    ),
     "plan-nothing": plan_of(
         tried(gib=61), tried("fused-optimizer", gib=55),
         tried("checkpoint-blocks", "fused-optimizer", gib=50, flops=1330),

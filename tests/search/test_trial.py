@@ -10,12 +10,13 @@ import pytest
 from dryfit.cards import find_card
 from dryfit.plain import from_plain
 from dryfit.rehearse.result import Ending, StepPeak, Unknown
+from dryfit.rehearse.total import NCCL, Part
 from dryfit.search.trial import FAILED, FITS, STOPPED, TOO_BIG, Trial, trial_of
 
 from .simulated import GIB, MIB, failure, result_of
 
 CARD = find_card("rtx-3090")
-ROOM, MARGIN = CARD.usable_bytes, CARD.outside_margin_bytes
+ROOM, MARGIN, LESS = CARD.usable_bytes, CARD.outside_margin_bytes, CARD.outside_bytes - CARD.outside_low_bytes
 WORDS = ["train.py"]
 
 
@@ -44,13 +45,24 @@ def test_what_is_too_big_has_what_was_asked_for_and_free() -> None:
         (ROOM - MARGIN + 1, FITS, True),
         (ROOM, FITS, True),
         (ROOM + 1, TOO_BIG, True),
-        (ROOM + MARGIN, TOO_BIG, True),
-        (ROOM + MARGIN + 1, TOO_BIG, False),
+        (ROOM + LESS, TOO_BIG, True),
+        (ROOM + LESS + 1, TOO_BIG, False),
     ],
 )
 def test_close_is_what_the_margin_outside_the_allocator_could_turn(need_bytes: int, kind: str, is_close: bool) -> None:
     trial = trial_of(8, result_of(WORDS, need_bytes, gpu="rtx-3090"))
     assert (trial.kind, trial.is_close) == (kind, is_close)
+
+
+def test_the_margin_of_a_rank_is_that_of_nccls_buffers_too() -> None:
+    buffers = Part(what=NCCL, low_bytes=100 * MIB, expected_bytes=300 * MIB, high_bytes=900 * MIB)
+    for need_bytes, is_close in ((ROOM - MARGIN - 600 * MIB, False), (ROOM - MARGIN - 600 * MIB + 1, True)):
+        trial = trial_of(8, result_of(WORDS, need_bytes, gpu="rtx-3090", total_parts=[buffers]))
+        assert (trial.margin_bytes, trial.margin_below_bytes) == (MARGIN + 600 * MIB, LESS + 200 * MIB)
+        assert (trial.kind, trial.is_close) == (FITS, is_close)
+    for need_bytes, is_close in ((ROOM + LESS + 200 * MIB, True), (ROOM + LESS + 200 * MIB + 1, False)):
+        trial = trial_of(8, result_of(WORDS, need_bytes, gpu="rtx-3090", total_parts=[buffers]))
+        assert (trial.kind, trial.is_close) == (TOO_BIG, is_close)
 
 
 def test_a_reserve_as_large_as_the_margin_settles_it() -> None:

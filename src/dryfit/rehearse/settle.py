@@ -23,18 +23,18 @@ def needs(result: Result, card: Card) -> int | None:
         return None
     too_much = has_to_fit_bytes(result.total_parts) > card.total_bytes
     if result.verdict == UNKNOWN and result.ending.how in WHOLE and too_much:
-        return card.outside_bytes + _more_bytes(result)
+        return card.outside_bytes + more_outside_bytes(result)
     oom = result.out_of_memory
     if result.verdict != DOES_NOT_FIT or (oom is not None and oom.allowed_bytes < card.total_bytes):
         return None
-    if oom is None or oom.requested_bytes - oom.free_bytes <= _less_bytes(result):
-        return max(0, card.outside_bytes - _less_bytes(result))
+    if oom is None or oom.requested_bytes - oom.free_bytes <= less_outside_bytes(result):
+        return max(0, card.outside_bytes - less_outside_bytes(result))
     return None
 
 
 def by(first: Result, second: Result) -> Result:
     """The first result, with the verdict that the second one allows."""
-    less, more = format_bytes(_less_bytes(first)), format_bytes(_more_bytes(first))
+    less, more = format_bytes(less_outside_bytes(first)), format_bytes(more_outside_bytes(first))
     changed: dict[str, Any]
     if second.ending.how not in (*WHOLE, OUT_OF_MEMORY):
         note = f"A second run, to settle a close call, came to no answer: {second.ending.sentence}"
@@ -62,14 +62,14 @@ def by(first: Result, second: Result) -> Result:
     return dataclasses.replace(first, notes=[note, *first.notes], wall_seconds=seconds, **changed)
 
 
-def _less_bytes(result: Result) -> int:
+def less_outside_bytes(result: Result) -> int:
     """By how much less a process may have outside the allocator than is expected."""
     assert result.card is not None
     of_context: int = result.card["outside_bytes"] - result.card["outside_low_bytes"]
     return of_context + sum(part.expected_bytes - part.low_bytes for part in result.total_parts if part.what == NCCL)
 
 
-def _more_bytes(result: Result) -> int:
+def more_outside_bytes(result: Result) -> int:
     """By how much more."""
     assert result.card is not None
     of_context: int = result.card["outside_margin_bytes"]

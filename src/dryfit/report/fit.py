@@ -53,6 +53,8 @@ def print_fit(fit: Fit, file: TextIO | None = None) -> None:
     console.print()
     for answer in fit.answers:
         prefix = "" if is_alone else f"{_where(answer)}: "
+        if not is_alone and answer.why_none in (FAILED, STOPPED):
+            sentence(console, verdict_line(fit, answer))
         for note in notes(fit, answer):
             sentence(console, f"{prefix}{note}")
     if any(answer.effective is not None and answer.effective.accumulation > 1 for answer in fit.answers):
@@ -87,10 +89,10 @@ def verdict_line(fit: Fit, answer: Answer) -> str:
     beyond = answer.trial(answer.beyond)
     after = f"; {beyond.value} {_how_it_ended(beyond)}" if beyond else ", and that is the end of the range"
     line = f"LARGEST {name} {where}: {answer.largest}, {needs}{after}"
-    if answer.surely == answer.largest:
+    if answer.surely == answer.largest or largest is None:
         return line
     surely = "no smaller one rehearsed" if answer.surely is None else str(answer.surely)
-    margin = format_bytes(answer.card["outside_margin_bytes"])
+    margin = format_bytes(largest.margin_bytes)
     return f"{line}. TOO CLOSE TO CALL by ± {margin} outside PyTorch's allocator: {surely} fits for sure"
 
 
@@ -141,7 +143,7 @@ def notes(fit: Fit, answer: Answer) -> Iterator[str]:
     beyond, largest = answer.trial(answer.beyond), answer.trial(answer.largest)
     if beyond is not None and beyond.kind == TOO_BIG and beyond.is_close:
         lacking = (beyond.requested_bytes or 0) - (beyond.free_bytes or 0)
-        margin = format_bytes(answer.card["outside_margin_bytes"])
+        margin = format_bytes(beyond.margin_below_bytes)
         yield (
             f"{name} {beyond.value} lacks {format_bytes(lacking)}, and what is outside PyTorch's allocator is known to "
             f"± {margin} only: it may run on a real card."

@@ -87,7 +87,7 @@ def verdict_line(plan: Plan) -> str:
         line = f"FITS with {_name(found.measures)} on {card}: {needs}; {_cost(found.price)}"
     if plan.surely == plan.cheapest:
         return line
-    margin = format_bytes(plan.card["outside_margin_bytes"])
+    margin = format_bytes(found.margin_bytes)
     surely = "nothing was found that fits for sure"
     if plan.surely is not None:
         surely = f"{_name(plan.surely)} fits for sure"
@@ -99,7 +99,7 @@ def notes(plan: Plan) -> Iterator[str]:
     yield from plan.notes
     base, found = plan.as_it_is, plan.of(plan.surely or plan.cheapest)
     if base.kind == TOO_BIG and base.is_close:
-        margin = format_bytes(plan.card["outside_margin_bytes"])
+        margin = format_bytes(base.margin_bytes)
         yield (
             f"As it is it lacks little, and what is outside PyTorch's allocator is known to ± {margin} only: it may "
             "run on a real card."

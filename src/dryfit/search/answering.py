@@ -149,10 +149,13 @@ def _see_the_law(
 def _surely(
     rehearsals: Rehearsals, setting: Setting, values: Sequence[int], known: Mapping[int, Trial], largest: int
 ) -> int | None:
-    """The largest value that fits with the whole margin taken outside the allocator; None if none does."""
+    """The largest value that fits with the whole margin taken outside the allocator; None if none does.
+
+    The margin of the largest holds for smaller ones: what is outside does not depend on the batch.
+    """
     if not known[largest].is_close:
         return largest
-    reserve_bytes = max(setting.reserve_bytes, setting.card.outside_margin_bytes)
+    reserve_bytes = max(setting.reserve_bytes, known[largest].margin_bytes)
     strict = dataclasses.replace(setting, reserve_bytes=reserve_bytes)
     settled = {value: trial for value, trial in known.items() if not (trial.kind == FITS and trial.is_close)}
     _search(rehearsals, strict, values[: list(values).index(largest) + 1], settled)

@@ -28,9 +28,10 @@ class Tried:
     `kind` is "fits"; "too big"; "failed": the program ends by another error with it; or "stopped": a limit of dryfit's
     ended it. The peaks are those of the rehearsal on the card where it fits, and without a limit where it is too big;
     then `lacking_bytes` is what the total is above what the card has to give. `is_close` says that what is outside
-    PyTorch's allocator is not known well enough to tell. `price` is None where it was not counted. `command` is the
-    program with these measures, as `dryfit run --with` takes it. In a world the figures are those of `rank`, the one
-    that takes most of `ranks`, if several were rehearsed; `communication` is what each of its steps passes to others.
+    PyTorch's allocator is not known well enough to tell: there may be `margin_bytes` more, or less of what is too big.
+    `price` is None where it was not counted. `command` is the program with these measures, as `dryfit run --with` takes
+    it. In a world the figures are those of `rank`, the one that takes most of `ranks`, if several were rehearsed;
+    `communication` is what each of its steps passes to others.
     """
 
     measures: tuple[str, ...]
@@ -43,6 +44,7 @@ class Tried:
     phase: str | None = None
     phase_peaks: dict[str, int] = field(default_factory=dict)
     is_close: bool = False
+    margin_bytes: int = 0
     price: Price | None = None
     sentence: str = ""
     sizes_unknown: bool = False

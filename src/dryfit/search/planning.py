@@ -217,8 +217,9 @@ def _surely(question: Question, found: Findings, most: int) -> Measures | None:
     assert space is not None
     if not found.outcomes[found.cheapest].is_close:
         return found.cheapest
-    strict = replace(question, reserve_bytes=max(question.reserve_bytes, question.card.outside_margin_bytes))
     close = [each for each in found.outcomes.values() if each.kind == FITS and each.is_close]
+    margin_bytes = max(each.free.margin_bytes for each in close)
+    strict = replace(question, reserve_bytes=max(question.reserve_bytes, margin_bytes))
     settled = all_at_once([partial(outcome_of, strict, each.measures, each.free) for each in close], question.runner)
     outcomes = found.outcomes | {each.measures: each for each in settled}
     surely: Measures | None = found.cheapest

@@ -113,11 +113,11 @@ def outcome_of(question: Question, measures: Measures, free: Trial | None = None
         return Outcome(measures=measures, free=free, kind=free.kind)
     if free.peak_total_bytes <= question.room_bytes:
         spare_bytes = card.total_bytes - free.peak_total_bytes
-        is_close = spare_bytes < card.outside_margin_bytes and question.reserve_bytes < card.outside_margin_bytes
+        is_close = spare_bytes < free.margin_bytes and question.reserve_bytes < free.margin_bytes
         return Outcome(measures=measures, free=free, kind=FITS, is_close=is_close)
     if free.peak_allocated_bytes + card.outside_bytes > question.room_bytes:
         lacking_bytes = free.peak_allocated_bytes + card.outside_bytes - question.room_bytes
-        is_close = lacking_bytes <= card.outside_margin_bytes
+        is_close = lacking_bytes <= free.margin_below_bytes
         return Outcome(measures=measures, free=free, kind=TOO_BIG, is_close=is_close)
     on_card = question.runner.begin(wanted).result()
     return Outcome(measures=measures, free=free, on_card=on_card, kind=on_card.kind, is_close=on_card.is_close)
@@ -194,6 +194,7 @@ def tried_of(question: Question, outcome: Outcome, price: Price | None) -> Tried
         phase=shown.phase,
         phase_peaks=dict(shown.phase_peaks),
         is_close=outcome.is_close,
+        margin_bytes=shown.margin_below_bytes if too_big else shown.margin_bytes,
         price=price,
         sentence=last.sentence,
         sizes_unknown=shown.sizes_unknown,

@@ -11,6 +11,7 @@ from dryfit.rehearse import growth
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.limits import HOST_MEMORY, INTERRUPTED, TIME
 from dryfit.rehearse.result import UNKNOWN, Communication, RankPeak, Result
+from dryfit.rehearse.settle import less_outside_bytes, more_outside_bytes
 
 FITS, TOO_BIG, FAILED, STOPPED = "fits", "too big", "failed", "stopped"
 
@@ -25,11 +26,12 @@ class Trial:
 
     `kind` is "fits"; "too big": it ran out of memory; "failed": it ended by another error; or "stopped": a limit of
     dryfit's ended it. Of what fits, `peak_total_bytes` is what nvidia-smi would show by the memory expected outside
-    PyTorch's allocator, and the peaks of what does not are those until its end. `is_close` says that the margin of that
-    expectation could turn the answer. `phase` is where the peak, or the out-of-memory error, was; `is_caught` an error
-    that the program caught. `for_good` marks a failure that another value will not take away. `phase_peaks`,
-    `measures`, `communication`, `ranks` and `facts` are as a `Result` has them; `rank` is the one whose figures these
-    are, None without a world. `value` is 0 where nothing was varied.
+    PyTorch's allocator, and the peaks of what does not are those until its end. There may be `margin_bytes` more
+    outside than is expected, or `margin_below_bytes` less; `is_close` says that this could turn the answer. `phase` is
+    where the peak, or the out-of-memory error, was; `is_caught` an error that the program caught. `for_good` marks a
+    failure that another value will not take away. `phase_peaks`, `measures`, `communication`, `ranks` and `facts` are
+    as a `Result` has them; `rank` is the one whose figures these are, None without a world. `value` is 0 where nothing
+    was varied.
     """
 
     value: int = 0
@@ -43,6 +45,8 @@ class Trial:
     requested_bytes: int | None = None
     free_bytes: int | None = None
     is_close: bool = False
+    margin_bytes: int = 0
+    margin_below_bytes: int = 0
     is_caught: bool = False
     for_good: bool = False
     error: str | None = None
@@ -82,6 +86,8 @@ def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
         requested_bytes=oom.requested_bytes if oom is not None else None,
         free_bytes=oom.free_bytes if oom is not None else None,
         is_close=_is_close(result, reserve_bytes),
+        margin_bytes=more_outside_bytes(result),
+        margin_below_bytes=less_outside_bytes(result),
         is_caught=oom is not None and ending.how != OUT_OF_MEMORY,
         for_good=_is_for_good(result),
         error=f"{ending.error_type}: {ending.error_message}" if ending.error_type else None,
@@ -110,12 +116,13 @@ def _kind(result: Result) -> str:
 def _is_close(result: Result, reserve_bytes: int) -> bool:
     """Whether the margin of the memory outside the allocator decides; a reserve as large as that settles it."""
     assert result.card is not None
-    margin_bytes, total_bytes = result.card["outside_margin_bytes"], result.card["total_bytes"]
+    total_bytes, margin_bytes = result.card["total_bytes"], more_outside_bytes(result)
     if reserve_bytes >= margin_bytes:
         return False
     oom = result.out_of_memory
     if oom is not None:
-        return bool(oom.allowed_bytes >= total_bytes and oom.requested_bytes - oom.free_bytes <= margin_bytes)
+        lacking_bytes = oom.requested_bytes - oom.free_bytes
+        return bool(oom.allowed_bytes >= total_bytes and lacking_bytes <= less_outside_bytes(result))
     return bool(result.peak_total_bytes + margin_bytes > total_bytes)
 
 
