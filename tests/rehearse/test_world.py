@@ -74,7 +74,7 @@ def test_no_such_world(size: int, nodes: int | None, sentence: str) -> None:
         ("first", "--ranks first: 'first' is no rank; write numbers, `last` or `all`, as in --ranks 0,last."),
         ("", "--ranks : '' is no rank; write numbers, `last` or `all`, as in --ranks 0,last."),
         ("5-2", "--ranks 5-2: 5-2 ends before it begins."),
-        ("-1", "--ranks -1: '' is no rank; write numbers, `last` or `all`, as in --ranks 0,last."),
+        ("-1", "--ranks -1: '-1' is no rank; write numbers, `last` or `all`, as in --ranks 0,last."),
     ],
 )
 def test_no_such_rank(text: str, sentence: str) -> None:

@@ -26,6 +26,7 @@ _MEMORY_CALLS = {
 
 
 NO_ADDRESSES = "address space used up"
+_RECEIVED_ALONE = "ncclRecv"
 _NOT_STORED = "copies not stored"
 
 
@@ -60,6 +61,9 @@ def _call(name: str, count: int) -> Unknown:
     if name == _NOT_STORED:
         what = "contents of copies to the card, once they filled 2 GiB of this machine's memory"
         return Unknown(kind="value", what=what, answer="zeros", decides_size=False, count=count)
+    if name == _RECEIVED_ALONE:
+        what = "what another rank sends to this one, which plays alone (recv, irecv, all_to_all of uneven splits)"
+        return Unknown(kind="call", what=what, answer="stand-ins", decides_size=False, count=count)
     memory = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)
     if memory is not None:
         return Unknown(kind="memory", what=memory, answer="0 bytes or a lower bound", decides_size=True, count=count)

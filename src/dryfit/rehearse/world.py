@@ -97,7 +97,7 @@ def ranks_of(text: str, world: World) -> list[int]:
     found: dict[int, None] = {}
     for word in (part.strip() for part in text.split(",")):
         first, dash, last = word.partition("-")
-        ends = [_rank(each, text, world) for each in ((first, last) if dash else (first,))]
+        ends = [_rank(each, text, world) for each in ((first, last) if first and dash else (word,))]
         if ends[0] > ends[-1]:
             raise UsageError(f"--ranks {text}: {word} ends before it begins.")
         found |= dict.fromkeys(range(ends[0], ends[-1] + 1))

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import traceback
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dryfit.errors import DryfitError
@@ -75,7 +75,7 @@ class _Process:
         self._writer = EventWriter(orders.folder)
         self._rank = Rank(orders.folder, self._becomes_rank, alone=orders.world is not None)
         self._begin()
-        signal.signal(STOP_SIGNAL, lambda *_: self._stop("told to stop"))
+        signal.signal(STOP_SIGNAL, self._told_to_stop)
         # Registered first, so it runs last: after everything the program does at its own exit.
         atexit.register(self._at_exit_of_python)
         os.register_at_fork(after_in_child=self._begin_anew)
@@ -101,7 +101,7 @@ class _Process:
         from dryfit.rehearse.inside import alone
 
         os.environ.update(world.variables())  # in place of what a launcher has said
-        alone.place(world, lambda text: self._writer.write("note", text=text))
+        alone.place(world, self._note)
 
     def _begin(self) -> None:
         if not self._orders.folder:
@@ -156,14 +156,35 @@ class _Process:
     def _facts(self) -> dict[str, Any]:
         return self._watch.facts() if self._watch is not None else {}
 
+    def _has_used_the_card(self) -> bool:
+        if self._watch is None or self._orders.real_card or ending.uncaught_error() is not None:
+            return False
+        from dryfit.virtual_card import calls
+
+        return bool(calls.devices_in_use())
+
     def _say(self, how: str) -> None:
         """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
         if self._orders.modules:
             self._writer.write("modules", **self._imported.facts())
+        if self._orders.world is not None and how != "told to stop" and self._has_used_the_card():
+            from dryfit.rehearse.inside import alone
+
+            alone.has_ended(self._orders.world, self._note)
         ending.last_words(self._writer.write, self._facts, how)
         self._rank.ends()
         if self._watch is not None:
             self._watch.write_recording()
+
+    def _note(self, text: str) -> None:
+        self._writer.write("note", text=text)
+
+    def _told_to_stop(self, _: int, frame: FrameType | None) -> None:
+        if self._orders.world is not None:
+            from dryfit.rehearse.inside import alone
+
+            alone.is_stopped(self._orders.world, frame, self._note)
+        self._stop("told to stop")
 
     def _stop(self, how: str) -> None:
         ending.stop_now(self._say, how)

@@ -8,12 +8,22 @@ asked for (`launchers`).
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.alone import checkpoint, deepspeed_private, launchers, sums, torch_private
+from dryfit.rehearse.inside.alone import (
+    checkpoint,
+    deepspeed_private,
+    last_words,
+    launchers,
+    meshes,
+    sums,
+    torch_private,
+)
 from dryfit.rehearse.inside.alone.store import alone_store
 from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.world import World
@@ -23,8 +33,24 @@ def place(world: World, note: Callable[[str], None]) -> None:
     """Have torch.distributed, once it is imported, meet nobody; `note` takes a sentence where another is meant."""
     after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world, note))
     launchers.place(world, note)
+    meshes.place(world, note)
     checkpoint.place()
     after_import("deepspeed.runtime.zero.utils", deepspeed_private.agree_with_rank_0)
+
+
+def is_stopped(world: World, frame: FrameType | None, note: Callable[[str], None]) -> None:
+    """The process is stopped in this frame by a limit; `note` takes a sentence of what it may have waited for."""
+    if not _is_the_rank():
+        return
+    said = last_words.where_it_was(frame, _store.asked_for if _store is not None else {}, world)
+    if said is not None:
+        note(said)
+
+
+def has_ended(world: World, note: Callable[[str], None]) -> None:
+    """The process, which has used the card, has done all it does; `note` takes a sentence if it had no peers."""
+    if _joined_in is None and world.size > 1:
+        note(last_words.without_a_group(world))
 
 
 def end() -> None:
@@ -32,13 +58,28 @@ def end() -> None:
     torch_private.end_groups()
 
 
+_store: Any = None
+_joined_in: int | None = None  # the process that made the group of all ranks
+
+
+def _is_the_rank() -> bool:
+    """Whether this is the process that plays the rank, and no launcher of it or worker of a data loader."""
+    if _joined_in is not None:
+        return _joined_in == os.getpid()
+    is_launching = torch_private.is_launching() or bool(multiprocessing.active_children())
+    return not is_launching and multiprocessing.parent_process() is None
+
+
 def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
-    store = alone_store()
+    global _store
+    store = _store = alone_store()
 
     def rendezvous(_url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Any:
         yield store, rank if rank >= 0 else world.rank, world_size if world_size > 0 else world.size
 
     def joined(size: int, rank: int) -> None:
+        global _joined_in
+        _joined_in = os.getpid()
         if (size, rank) != (world.size, world.rank):
             note(
                 f"The program made itself rank {rank} of {size}, and the figures are of that, where rank {world.rank} "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ def alone_store() -> Any:
     """A `torch.distributed.Store` that knows what this process wrote, and never waits.
 
     What another rank would have written reads as zeros, as many as an NCCL id has: the virtual card looks at no id.
+    Its `asked_for` counts the keys that the main thread has looked for in vain; NCCL's threads look for some, too.
     """
     import torch.distributed as dist
 
@@ -19,6 +22,7 @@ def alone_store() -> Any:
         def __init__(self) -> None:
             super().__init__()
             self._written: dict[str, bytes] = {}
+            self.asked_for: Counter[str] = Counter()
 
         def set(self, key: str, value: str | bytes) -> None:
             self._written[key] = value.encode() if isinstance(value, str) else bytes(value)
@@ -40,7 +44,10 @@ def alone_store() -> Any:
             return self._written.get(key, wanted)
 
         def check(self, keys: Sequence[str]) -> bool:
-            return all(key in self._written for key in keys)
+            missing = [key for key in keys if key not in self._written]
+            if threading.current_thread() is threading.main_thread():
+                self.asked_for.update(key.rpartition("//")[2] for key in missing)  # after torch's own prefixes
+            return not missing
 
         def wait(self, *_: Any) -> None:
             return

@@ -222,6 +222,11 @@ def allow_parts(planner: ModuleType) -> None:
 _is_launching = False
 
 
+def is_launching() -> bool:
+    """Whether this process is a launcher's, and no rank."""
+    return _is_launching
+
+
 def start_one_worker(api: ModuleType, as_rank: Callable[[], None], asked: Callable[[int, int, int], None]) -> None:
     """Have torchrun's agent, which accelerate and notebooks use too, start one process and meet no node.
 
