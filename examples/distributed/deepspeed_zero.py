@@ -9,6 +9,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--stage", type=int, default=2)
 parser.add_argument("--offload", choices=("nothing", "optimizer", "all"), default="nothing")
 parser.add_argument("--dtype", choices=("bf16", "fp16"), default="bf16")
+parser.add_argument("--max-live", type=int, default=10**9, help="parameters that ZeRO-3 keeps gathered")
 parser.add_argument("--layers", type=int, default=8)
 parser.add_argument("--width", type=int, default=2048)
 parser.add_argument("--cpu-adam", action="store_true", help="DeepSpeed's Adam on the host, which g++ compiles")
@@ -27,6 +28,8 @@ config = {
         "reduce_bucket_size": 2**23,
         "allgather_bucket_size": 2**23,
         "stage3_prefetch_bucket_size": 2**22,
+        "stage3_max_live_parameters": arguments.max_live,
+        "stage3_max_reuse_distance": arguments.max_live,
         **dict.fromkeys(offloaded.get(arguments.offload, ()), on_host),
     },
 }
