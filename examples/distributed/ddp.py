@@ -2,7 +2,8 @@
 
 Words: with "view" the gradients are views of DDP's buckets, and their copy is gone; "static" says that the graph is
 always the same, "unused" looks for parameters that a step does not use, "cap=100" has buckets of 100 MiB, "bf16" sends
-gradients in bfloat16, and "accumulate" runs four micro-batches a step, "no_sync" too, of which the last alone reduces.
+gradients in bfloat16, "accumulate" runs four micro-batches a step, "no_sync" too, of which the last alone reduces, and
+"zeros" sets gradients to zero in place of None.
 """
 
 import contextlib
@@ -35,5 +36,5 @@ for _ in range(4):
         with contextlib.nullcontext() if reduces else model.no_sync():
             model(torch.randn(16, 2048, device="cuda")).sum().backward()
     optimizer.step()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none="zeros" not in sys.argv)
 distributed.destroy_process_group()

@@ -36,7 +36,10 @@ class Transformer(nn.Module):
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 distributed.init_process_group("nccl")
 world = distributed.get_world_size()
-mesh = init_device_mesh("cuda", (2, world // 2) if "hsdp" in sys.argv else (world,))
+if "hsdp" in sys.argv:
+    mesh = init_device_mesh("cuda", (2, world // 2), mesh_dim_names=("copies", "shards"))
+else:
+    mesh = init_device_mesh("cuda", (world,))
 options = {
     "mesh": mesh,
     "reshard_after_forward": "keep" not in sys.argv,
@@ -50,8 +53,7 @@ fully_shard(model, **options)
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(4):
     tokens = torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda")
-    logits = model(tokens)
-    nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten()).backward()
+    nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten()).backward()
     optimizer.step()
     optimizer.zero_grad()
 distributed.destroy_process_group()
