@@ -1,7 +1,9 @@
 """TRL's SFTTrainer on a small Llama built from its config, with a tokenizer made here: no file is downloaded.
 
-dryfit run --gpu l4 examples/sft.py
+dryfit run --gpu l4 examples/sft.py [--lora]
 """
+
+import sys
 
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -28,11 +30,17 @@ def main() -> None:
             num_key_value_heads=8,
         )
     )
+    adapters = None
+    if "--lora" in sys.argv:
+        from peft import LoraConfig
+
+        adapters = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
     trainer = SFTTrainer(
         model=model,
         args=SFTConfig(output_dir="sft-output", per_device_train_batch_size=4, max_steps=30, bf16=True, report_to=[]),
         train_dataset=Dataset.from_dict({"text": texts}),
         processing_class=wrapped,
+        peft_config=adapters,
     )
     trainer.train()
 
