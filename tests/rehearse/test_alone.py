@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.rehearse.conftest import Rehearse
 
@@ -110,3 +112,121 @@ def test_ranks_without_a_world(rehearse: Rehearse) -> None:
     done = rehearse("import torch", options=("--ranks", "all"))
     assert done.code == 2
     assert "--ranks and --nodes say something of a world: give its number of ranks, as in --world 8." in done.stderr
+
+
+QUESTIONS = """
+    import datetime, json, os, tempfile
+    import torch, torch.distributed as dist
+
+    said = {}
+
+    def ask(name, question):
+        try:
+            said[name] = question()
+        except Exception as error:
+            said[name] = f"{type(error).__name__}: {error}"
+
+    def filled(tensor, collective, *arguments, **keywords):
+        collective(tensor, *arguments, **keywords)
+        return tensor.tolist()
+
+    def objects(collective, size, *arguments, **keywords):
+        collected = [None] * size
+        collective(collected, *arguments, **keywords)
+        return collected
+
+    def gathered_at(destination):
+        collected = [None] * size if rank == destination else None
+        dist.gather_object(("own", rank), collected, dst=destination)
+        return collected
+
+    card = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(card)
+    second = datetime.timedelta(seconds=1)
+    dist.init_process_group("cpu:gloo,cuda:nccl", timeout=second, device_id=card)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    on_card, on_host = torch.ones(2, device=card), torch.ones(2)
+
+    ask("elastic", dist.is_torchelastic_launched)
+    ask("objects of all", lambda: objects(dist.all_gather_object, size, ("own", rank)))
+    ask("gathered here", lambda: gathered_at(rank))
+    ask("gathered there", lambda: gathered_at(0))
+    ask("from rank 0", lambda: objects(dist.scatter_object_list, 1, None, src=0))
+    ask("from a list of all", lambda: objects(dist.scatter_object_list, 1, list("abcd"), src=0))
+    ask("from here", lambda: objects(dist.scatter_object_list, 1, list("abcd"), src=rank))
+    ask("told by rank 3", lambda: filled(on_card.clone(), dist.broadcast, src=3))
+    ask("sum on the host", lambda: filled(on_host.clone(), dist.all_reduce))
+    ask("mean", lambda: filled(on_card.clone(), dist.all_reduce, op=dist.ReduceOp.AVG))
+
+    without = dist.new_group([0, 1])
+    ask("not in it", lambda: (dist.get_rank(without), dist.all_reduce(on_card, group=without)))
+    own, all_of_them = dist.new_subgroups(2)
+    ask("subgroup", lambda: (dist.get_rank(own), dist.get_process_group_ranks(own), len(all_of_them)))
+    ask("objects of two", lambda: objects(dist.all_gather_object, 2, rank, group=own))
+    ask("part", lambda: dist.get_process_group_ranks(dist.split_group(split_ranks=[[0, 3], [1, 2]])))
+    gloo = dist.new_group(backend="gloo")
+    ask("named", lambda: dist.get_backend(gloo))
+    ask("barriers", lambda: [
+        dist.barrier(), dist.barrier(gloo), dist.barrier(async_op=True).wait(), dist.monitored_barrier(gloo, second)
+    ])
+
+    store = dist.distributed_c10d._get_default_store()
+    ask("waits", lambda: [store.wait(["nobody"], second), dist.PrefixStore("mine", store).wait(["nobody"])])
+    ask("barrier of the store", lambda: dist.distributed_c10d._store_based_barrier(rank, store, "x", size, second))
+    ask("counted", lambda: [store.add("n", 1), store.add("n", 2), int(store.get("n")), store.num_keys() > 0])
+    ask("deleted", lambda: [store.delete_key("n"), store.delete_key("n"), store.check(["n"])])
+    ask("stores", lambda: [
+        (made.set("a", "b"), made.get("a").decode())[1]
+        for made in (dist.TCPStore("10.1.2.3", 1234, size, False, second), dist.FileStore(tempfile.mktemp(), size))
+    ])
+    dist.destroy_process_group()
+
+    def joins(**keywords):
+        dist.init_process_group(rank=rank, world_size=size, **keywords)
+        found = (dist.get_rank(), filled(torch.ones(1, device=card), dist.all_reduce))
+        dist.destroy_process_group()
+        return found
+
+    ask("tcp", lambda: joins(backend="nccl", init_method="tcp://10.1.2.3:1234"))
+    ask("file", lambda: joins(init_method="file:///nowhere/shared"))
+    ask("its own store", lambda: joins(backend="nccl", store=dist.PrefixStore("mine", dist.HashStore())))
+    dist.init_process_group("nccl")
+    ask("split unbound", lambda: dist.split_group(split_ranks=[[0, 3], [1, 2]]))
+    print("said", json.dumps(said))
+    raise SystemExit(7)
+"""
+
+
+def test_a_lone_rank_gets_answers_to_whatever_it_asks_its_peers(rehearse: Rehearse) -> None:
+    done = rehearse(
+        QUESTIONS, options=("--world", "4", "--rank", "2"), environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    )
+    assert done.result["ending"]["exit_status"] == 7, done.stderr  # also with groups left
+    line = next(line for line in done.stderr.splitlines() if line.startswith("said "))
+    assert json.loads(line.removeprefix("said ")) == {
+        "elastic": True,
+        "objects of all": [["own", 2]] * 4,
+        "gathered here": [["own", 2]] * 4,
+        "gathered there": None,
+        "from rank 0": [None],
+        "from a list of all": ["c"],
+        "from here": ["c"],
+        "told by rank 3": [1.0, 1.0],
+        "sum on the host": [4.0, 4.0],
+        "mean": [1.0, 1.0],
+        "not in it": [-1, None],
+        "subgroup": [0, [2, 3], 2],
+        "objects of two": [2, 2],
+        "part": [1, 2],
+        "named": "gloo",
+        "barriers": [None, None, True, None],
+        "waits": [None, None],
+        "barrier of the store": None,
+        "counted": [1, 3, 3, True],
+        "deleted": [True, False, False],
+        "stores": ["b", "b"],
+        "tcp": [2, [4.0]],
+        "file": [2, [4.0]],
+        "its own store": [2, [4.0]],
+        "split unbound": "RuntimeError: No device associated with the default pg, not safe to split any process groups",
+    }

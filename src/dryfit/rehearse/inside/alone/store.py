@@ -19,6 +19,8 @@ def alone_store() -> Any:
     import torch.distributed as dist
 
     class AloneStore(dist.Store):  # type: ignore[misc, name-defined]
+        host, port = "127.0.0.1", 29500  # nobody listens there
+
         def __init__(self) -> None:
             super().__init__()
             self._written: dict[str, bytes] = {}
@@ -57,6 +59,8 @@ def alone_store() -> Any:
 
         def num_keys(self) -> int:
             return len(self._written)
+
+        deleteKey, getNumKeys = delete_key, num_keys  # as torch's own stores of stores call them
 
         def multi_get(self, keys: Sequence[str]) -> list[bytes]:
             return [self.get(key) for key in keys]

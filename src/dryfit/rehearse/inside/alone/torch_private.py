@@ -33,9 +33,14 @@ def meet_nobody(
         for module in (dist, rendezvous_module, c10d):
             if hasattr(module, name):
                 setattr(module, name, replaced)
-    c10d._new_process_group_helper = _of_nobody(c10d._new_process_group_helper, joined)  # type: ignore[attr-defined]
+    c10d._new_process_group_helper = _of_nobody(  # type: ignore[attr-defined]
+        c10d._new_process_group_helper, store, joined
+    )
+    c10d._create_process_group_wrapper = _unwrapped  # type: ignore[attr-defined]
     if hasattr(c10d, "_get_split_source"):  # since 2.6, and a group that is bound to no device may be one, too
         c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
+    if hasattr(c10d, "split_group"):  # since 2.5
+        c10d.split_group = dist.split_group = _made_anew(c10d)  # type: ignore[attr-defined]
     for module in (c10d, dist):
         module.get_backend = _called_gloo(c10d.get_backend)  # type: ignore[attr-defined]
     c10d._tensor_to_object = _own_in_place_of(c10d._tensor_to_object)  # type: ignore[attr-defined]
@@ -45,29 +50,64 @@ def meet_nobody(
             setattr(module, name, function)
 
 
-def _of_nobody(real: Callable[..., Any], joined: Callable[[int, int], None]) -> Callable[..., Any]:
-    """Make groups that talk to nobody: torch's "fake" in place of gloo's, bound to no device.
+def _of_nobody(real: Callable[..., Any], store: Any, joined: Callable[[int, int], None]) -> Callable[..., Any]:
+    """Make groups that talk to nobody: torch's "fake" in place of gloo's, bound to no device, over `store` alone.
 
     From a group that is bound to a device others are split. A stand-in may not be registered as gloo's: DDP's C++ takes
     whatever is for a `ProcessGroupGloo`.
     """
-    backend_at = list(inspect.signature(real).parameters).index("backend")
 
     @functools.wraps(real)
-    def make(group_size: int, group_rank: int, global_ranks: Any, *args: Any, **kwargs: Any) -> Any:
+    def make(
+        group_size: int, group_rank: int, global_ranks: Any, backend: Any, given: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        global _is_bound
         importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers it
         if not global_ranks and group_size > 0:  # it is -1 where a launcher of MPI knows
             joined(group_size, group_rank)
         if "device_id" in kwargs:
+            if not global_ranks:
+                _is_bound = kwargs["device_id"] is not None
             kwargs["device_id"] = None
-        args = (group_size, group_rank, global_ranks, *args)
-        if len(args) > backend_at:
-            args = (*args[:backend_at], _faked(args[backend_at]), *args[backend_at + 1 :])
-        else:
-            kwargs["backend"] = _faked(kwargs["backend"])
-        return real(*args, **kwargs)
+        if not _is_over(store, given):
+            given = store
+        return real(group_size, group_rank, global_ranks, _faked(backend), given, *args, **kwargs)
 
     return make
+
+
+_is_bound = False  # whether the program bound the group of all ranks to a device
+
+
+def _made_anew(c10d: ModuleType) -> Callable[..., Any]:
+    """`split_group`, which makes the group of this rank's part anew; unbound groups are refused as torch does."""
+    real = c10d.split_group
+
+    @functools.wraps(real)
+    def split_group(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(real).bind(*args, **kwargs).arguments
+        parts = given.get("split_ranks")
+        if not parts or not _is_bound:
+            return real(*args, **kwargs)
+        parent = c10d.get_process_group_ranks(given.get("parent_pg") or c10d.GroupMember.WORLD)
+        of_parts = ([parent[rank] for rank in part] for part in parts)
+        own = next((ranks for ranks in of_parts if c10d.get_rank() in ranks), None)
+        if own is None:
+            return c10d.GroupMember.NON_GROUP_MEMBER
+        kept = {name: given[name] for name in ("timeout", "backend", "group_desc") if given.get(name) is not None}
+        return c10d.new_group(own, **kept)
+
+    return split_group
+
+
+def _is_over(store: Any, given: Any) -> bool:
+    """Whether a store is `store`, or prefixes its keys."""
+    return getattr(given, "_underlying_non_prefix_store", given) is store
+
+
+def _unwrapped(wrapped_pg: Any, *_: Any, **__: Any) -> Any:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL compares what ranks do, over gloo; there is nobody to compare with."""
+    return wrapped_pg
 
 
 def _faked(backend: Any) -> Any:
@@ -118,15 +158,16 @@ def _kept(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _first_of_own(real: Callable[..., Any]) -> Callable[..., Any]:
-    """`scatter_object_list`: the source has the list, and whoever has not gets nothing."""
+    """`scatter_object_list`: from the source comes this rank's of the list that it has itself, or else nothing."""
 
     @functools.wraps(real)
-    def scatter_object_list(
-        scatter_object_output_list: list[Any], scatter_object_input_list: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        if scatter_object_input_list:
-            return real(scatter_object_output_list, scatter_object_input_list, *args, **kwargs)
-        return None
+    def scatter_object_list(*args: Any, **kwargs: Any) -> Any:
+        import torch.distributed as dist
+
+        given = inspect.signature(real).bind(*args, **kwargs).arguments
+        objects, rank = given.get("scatter_object_input_list"), dist.get_rank(given.get("group"))
+        if objects and rank >= 0:
+            given["scatter_object_output_list"][0] = objects[rank]
 
     return scatter_object_list
 
