@@ -101,6 +101,59 @@ def test_what_fits_and_the_next_that_does_not_are_what_direct_rehearsals_say(
     assert repeated["wall_seconds"] < 1
 
 
+# 1 GiB of parameters, shared out among the ranks, and 25 MiB a sample.
+SHARDED = """
+import os, sys
+import torch
+from torch.distributed.fsdp import fully_shard
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+torch.distributed.init_process_group("nccl")
+if torch.distributed.get_world_size() == 3:
+    raise ValueError("three ranks make no mesh")
+model = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192, bias=False) for _ in range(4)))
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(100):
+    batch = torch.zeros(int(sys.argv[1]), 25 << 18, device="cuda")
+    model(batch[:, :8192]).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_worlds_are_searched_as_direct_rehearsals_say(fit: Fit, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One card has no room for all parameters and gradients, the program refuses three, two hold some samples."""
+    (project / "train.py").write_text(SHARDED)
+    card = "sm=80,sms=108,memory=3GiB"
+    words = ("--gpu", card, "--world", "1,2,3", "--effective", "96", "--vary", "batch=1..64", "-o", "found.json")
+    done = fit(*words, "train.py", "{batch}")
+    assert done.returncode == 0, done.stderr
+    found = dryfit.Fit.load(project / "found.json")
+    assert [(each.world, each.why_none) for each in found.answers] == [(1, "too big"), (2, None), (3, "failed")]
+    assert f"{card}: the smallest world that fits is 2." in done.stdout.splitlines()
+    assert f"dryfit run --gpu {card} --world 3 train.py 1` shows what it prints." in done.stdout
+    answer = found.answers[1]
+    largest, split = answer.trial(answer.largest), answer.effective
+    assert largest is not None
+    assert split is not None
+    assert answer.largest is not None
+    assert 48 % split.micro == 0
+    assert split.micro <= answer.largest
+    assert split.accumulation == 48 // split.micro
+
+    monkeypatch.chdir(project)
+    fits, does_not = (
+        dryfit.run(["train.py", str(batch)], gpu=card, quiet=True, world=2)
+        for batch in (answer.largest, answer.largest + 1)
+    )
+    assert (fits.ending.how, fits.peak_total_bytes) == ("steady", largest.peak_total_bytes)
+    assert fits.communication == largest.communication
+    assert does_not.ending.how == "out of memory"
+
+
 def test_a_program_that_refuses_its_arguments_is_not_said_to_lack_memory(fit: Fit, project: Path) -> None:
     (project / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
     done = fit("--gpu", CARD, "train.py", "--batchsize", "{batch}")
@@ -169,6 +222,21 @@ def processes_with(mark: str) -> list[int]:
         (["--gpu", "t4", "--effective", "512", "--gpus", "0", "train.py", "{batch}"], "--gpus 0 is no number of cards"),
         (["--gpu", "t4,t5000", "train.py", "{batch}"], "dryfit knows no card called 't5000'"),
         (["--gpu", "t4", "nothing.py", "{batch}"], "There is no file nothing.py"),
+        (["--gpu", "t4", "--world", "0", "train.py", "{batch}"], "--world 0: a world has 1 to 1048576 ranks"),
+        (
+            ["--gpu", "t4", "--world", "1,x", "train.py", "{batch}"],
+            "--world 1,x: 'x' is no number of ranks; write numbers with commas between: 1,2,8",
+        ),
+        (["--gpu", "t4", "--world", "", "train.py", "{batch}"], "--world : '' is no number of ranks; write numbers"),
+        (
+            ["--gpu", "t4", "--world", "8", "--nodes", "3", "train.py", "{batch}"],
+            "--world 8 --nodes 3: 8 ranks cannot be shared out equally among 3 nodes",
+        ),
+        (["--gpu", "t4", "--nodes", "3", "train.py", "{batch}"], "--nodes says how many machines share a world: give"),
+        (
+            ["--gpu", "t4", "--world", "128", "--nodes", "1", "train.py", "{batch}"],
+            "--world 128 --nodes 1: a node would have 128 cards, and 64 is the most",
+        ),
     ],
 )
 def test_bad_input_is_a_sentence_and_2(

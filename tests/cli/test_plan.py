@@ -148,6 +148,12 @@ def test_ctrl_c_ends_it(project: Path, tmp_path: Path) -> None:
             "fused-optimizer is named in --only and in --without; it can be tried or left out, not both.",
         ),
         (["--gpu", "t4", "--reserve", "lots", "train.py"], "'lots' is not an amount of memory"),
+        (["--gpu", "t4", "--world", "0", "train.py"], "--world 0: a world has 1 to 1048576 ranks, one for each card."),
+        (
+            ["--gpu", "t4", "--world", "8", "--nodes", "3", "train.py"],
+            "--world 8 --nodes 3: 8 ranks cannot be shared out equally among 3 nodes",
+        ),
+        (["--gpu", "t4", "--nodes", "2", "train.py"], "--nodes says how many machines share a world: give its number"),
         (["--gpu", "t4", "-o", "/no/such/folder/x.json", "train.py"], "There is no folder to save"),
     ],
 )
@@ -159,3 +165,19 @@ def test_bad_input_is_a_sentence_and_2(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines()[-1].startswith(f"dryfit: {sentence}")
+
+
+def test_measures_of_many_cards_that_do_not_apply_say_why(make_plan: MakePlan) -> None:
+    """A program for one card, asked for as one of two ranks."""
+    names = "zero-redundancy-optimizer,fsdp-for-ddp,gradient-as-bucket-view,reshard-after-forward"
+    done = make_plan("--gpu", CARD, "--world", "2", "--only", names, "train.py")
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("NOTHING FITS on NVIDIA sm_80 card given by hand in a world of 2: as it is it needs ")
+    alone = "the program has one rank, and there is nobody to share the optimizer's states with"
+    assert f"  zero-redundancy-optimizer: {alone}." in lines
+    assert (
+        "  gradient-as-bucket-view, fsdp-for-ddp: no model of the program is wrapped in DistributedDataParallel."
+    ) in lines
+    assert "  reshard-after-forward: no model of the program is sharded by FSDP2 (fully_shard)." in lines
+    assert "The program made no process group, so that it is not one of 2 ranks:" in done.stdout

@@ -133,6 +133,7 @@ def test_why_one_does_not_apply(name: str, models: list[ModelFacts], others: dic
             "early_optimizer",
             "an optimizer was made of the model's parameters before DistributedDataParallel got the model",
         ),
+        ("hook", "the program registers a hook for DDP's reduction of gradients"),
         ("own_class", "the program wraps its model in Wrapped, a class of its own that is a DDP"),
     ],
 )

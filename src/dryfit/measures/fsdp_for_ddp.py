@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -67,7 +68,7 @@ def _switch_on(moments: Moments, _: str) -> None:
             )
         else:
             shard(module)
-        _answer_as_ddp(type(module))
+        _answer_as_ddp(type(module), refuse_hook=moments.guard(refuse_hook))
         moments.acts()
         return module
 
@@ -75,6 +76,12 @@ def _switch_on(moments: Moments, _: str) -> None:
         module = args[0] if args else kwargs.get("module")
         found = moments.guard(given_to_ddp)(kind, module, kwargs) if module is not None else None
         return object.__new__(kind) if found is None else found
+
+    def refuse_hook(*_: Any) -> None:
+        raise CannotSwitchOn(
+            "the program registers a hook for DDP's reduction of gradients; FSDP2 is told in which dtype it reduces, "
+            "by MixedPrecisionPolicy(reduce_dtype=...)"
+        )
 
     def note_trained(wanted: WantedOptimizer) -> None:
         trained.update(map(id, wanted.parameters))
@@ -98,13 +105,15 @@ def _has_ranks() -> bool:
     return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
-def _answer_as_ddp(kind: Any) -> None:
+def _answer_as_ddp(kind: Any, *, refuse_hook: Callable[..., None]) -> None:
     """Have a sharded model answer what programs ask of DDP, so that they need no change but in the one line.
 
     Its class is one that FSDP2 has made of the program's own. Within `no_sync` gradients are reduced all the same.
     """
     if not hasattr(kind, "no_sync"):
         kind.no_sync = lambda _: contextlib.nullcontext()
+    if not hasattr(kind, "register_comm_hook"):
+        kind.register_comm_hook = refuse_hook
     if not hasattr(kind, "module"):
         kind.module = property(lambda self: self)
 

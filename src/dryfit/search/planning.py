@@ -85,6 +85,7 @@ def find_out(question: Question, wishes: Wishes, most: int) -> Findings:
     base = _look_at_program(question, found)
     if base.kind not in (FITS, TOO_BIG):
         return found
+    found.notes += _alone_in_world(question, found.facts)
     question = replace(question, is_even=are_alike(base.free.ranks))
     ladders, found.not_tried = choose(found.facts, wishes)
     on_more_cards = [each for each in ladders if needs_more_cards(each, wishes)]
@@ -116,6 +117,16 @@ def _search_for_cheapest(question: Question, rungs: Sequence[Rung], found: Findi
     found.searched = _search(question, space, found, found.outcomes, most)
     if found.searched.cheapest is not None:
         found.cheapest = space.words(found.searched.cheapest)
+
+
+def _alone_in_world(question: Question, facts: Facts | None) -> list[str]:
+    """What is to be said of a program that has nothing to do with the other ranks."""
+    if question.world is None or question.world.size == 1 or facts is None or facts.world > 1:
+        return []
+    return [
+        f"The program made no process group, so that it is not one of {question.world.size} ranks: every figure is "
+        "that of a program on one card. Without --world, measures that spread it over several cards are tried."
+    ]
 
 
 def _look_at_program(question: Question, found: Findings) -> Outcome:

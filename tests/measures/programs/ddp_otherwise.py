@@ -5,6 +5,7 @@ import os
 import torch
 from language_model import Model, batch_of, loss_of, train
 from torch import distributed
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -17,6 +18,12 @@ def early_optimizer():
         model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     train(DistributedDataParallel(model), optimizer)
+
+
+def hook():
+    model = DistributedDataParallel(Model().cuda())
+    model.register_comm_hook(None, bf16_compress_hook)
+    train(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
 
 def own_class():
@@ -38,5 +45,6 @@ def module_and_no_sync():
 def main(name):
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl")
-    {"early_optimizer": early_optimizer, "own_class": own_class, "module_and_no_sync": module_and_no_sync}[name]()
+    programs = {each.__name__: each for each in (early_optimizer, hook, own_class, module_and_no_sync)}
+    programs[name]()
     distributed.destroy_process_group()

@@ -90,6 +90,7 @@ class FactFinder:
         self._backwards_per_step = 1
         self._round_is_over = self._looks_at_gradients = False
         self._gradient_bytes = 0
+        self._world = 1
         # Models in evaluation whose output has a graph that no backward pass has gone through yet.
         self._graphs: Identities[bool] = Identities()
         self._waits_for_backward = False
@@ -176,6 +177,7 @@ class FactFinder:
         self._backwards_per_step = max(self._most_backwards, self._backwards, 1)
         self._most_backwards = self._backwards = 0
         self._round_is_over = self._looks_at_gradients = True
+        self._world = _world()  # a program that ends by itself has no group any more
         self._found = self._look_uncompiled()
 
     # --- what is seen beside them --------------------------------------------------------------------------------
@@ -268,7 +270,6 @@ class FactFinder:
     def _told(self, found: Facts) -> Facts:
         seen = self._operators
         left_graph = self._waits_for_backward and (self._round_is_over or not self._made)
-        distributed = torch_private.process_group_exists()
         return Facts(
             way=self._way,
             optimizers=found.optimizers,
@@ -290,7 +291,7 @@ class FactFinder:
             attention_is_torchs=seen.attention_is_torchs,
             has_closure=self._has_closure,
             allocator=torch_private.allocator_settings(),
-            world=torch.distributed.get_world_size() if distributed else 1,
+            world=max(self._world, _world()),
             failure=self._failure or self._seen.failure,
         )
 
@@ -301,6 +302,10 @@ def _after(real: Callable[..., None], see: Callable[..., None]) -> Callable[...,
         see(*args)
 
     return both
+
+
+def _world() -> int:
+    return torch.distributed.get_world_size() if torch_private.process_group_exists() else 1
 
 
 def _is_graph(model: Any) -> bool:
