@@ -165,10 +165,14 @@ def _those_to_judge_by(observed: Observed, with_torch: Sequence[Process]) -> lis
     return found
 
 
-def _weight(process: Process, parts: Sequence[Part], observed: Observed) -> tuple[bool, bool, int, int]:
-    """By which the process is chosen that decides: one that ran out, one that grows, one whose card holds most."""
+def _weight(process: Process, parts: Sequence[Part], observed: Observed) -> tuple[bool, bool, int, int, int]:
+    """By which the process is chosen that decides: one that ran out, one that grows, one whose card holds most.
+
+    Of ranks that are alike it is the first.
+    """
     ran_out = bool(observed.status) and process.last_oom is not None
-    return ran_out, _growth(process) > 0, total.has_to_fit_bytes(parts), process.allocated_bytes
+    holds_bytes = total.has_to_fit_bytes(parts)
+    return ran_out, _growth(process) > 0, holds_bytes, process.allocated_bytes, -(process.rank or 0)
 
 
 def _parts(
@@ -258,7 +262,8 @@ def _notes(observed: Observed, processes: Sequence[Process], ranks: Sequence[Pro
         where = f"the last asked for {format_bytes(last['requested_bytes'])} in step {last['step']}"
         notes.append(f"The program met {len(main.ooms)} out-of-memory {errors} and caught {them} ({where}).")
     if len(processes) > 1:
-        notes.append(_of_several(processes, ranks, one_card=observed.devices == 1))
+        sharing = len(outside.sharing(processes, devices=observed.devices))
+        notes.append(_of_several(processes, ranks, sharing=sharing))
     if main is not None and main.used_peak_bytes and not main.reserved_bytes:
         notes.append(
             "PyTorch's allocator was switched off (PYTORCH_NO_CUDA_MEMORY_CACHING), so nothing is known of allocated "
@@ -287,11 +292,12 @@ def _notes(observed: Observed, processes: Sequence[Process], ranks: Sequence[Pro
     return notes
 
 
-def _of_several(processes: Sequence[Process], ranks: Sequence[Process], *, one_card: bool) -> str:
+def _of_several(processes: Sequence[Process], ranks: Sequence[Process], *, sharing: int) -> str:
+    """Whose figures they are; `sharing` is how many processes are on that card."""
     shared = " They share one card: what nvidia-smi would show is the sum, if all peak at once."
     if len(ranks) == len(processes):
-        where = "on one card" if one_card else "each on a card of its own"
+        where = "each on a card of its own" if sharing == 1 else f"{sharing} of them on one card"
         said = f"{len(ranks)} ranks ran together, {where}; the figures are those of rank {processes[0].rank}."
     else:
         said = f"{len(processes)} processes used a card; the figures are those of the one that took most."
-    return said + (shared if one_card else "")
+    return said + (shared if sharing > 1 else "")

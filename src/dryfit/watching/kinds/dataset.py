@@ -74,8 +74,7 @@ class Dataset(Kind):
         if sum(each.size_bytes for each in stored) < _LEAST_BYTES or not largest:
             return
         for held in holders_of([stored[each] for each in largest]):
-            # What an optimizer or a model has of a batch's shape is states and buffers.
-            is_anothers = any(issubclass(kind, (torch.optim.Optimizer, torch.nn.Module)) for kind in held.classes)
+            is_anothers = any(map(_has_buffers_of_its_own, held.classes))
             if held.has_room_for_so_many or held.naming is None or held.in_error or is_anothers:
                 continue
             own = [largest[number] for number in held.of]
@@ -102,6 +101,14 @@ class Dataset(Kind):
                     ),
                 )
             )
+
+
+def _has_buffers_of_its_own(kind: type) -> bool:
+    """Whether what such an object has of a batch's shape is no dataset: an optimizer's or a model's is states and
+    buffers, a pipeline stage's is what it receives into."""
+    return issubclass(kind, (torch.optim.Optimizer, torch.nn.Module)) or kind.__module__.startswith(
+        "torch.distributed."
+    )
 
 
 def _sort_of(tensor: Any) -> _Sort:
