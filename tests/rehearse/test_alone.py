@@ -103,9 +103,9 @@ def test_what_only_another_rank_has_is_said(rehearse: Rehearse) -> None:
         dist.init_process_group("nccl")
         dist.recv_object_list([None], src=1)
     """
-    done = rehearse(program, options=("--world", "4"))
+    done = rehearse(program, "1F1B", options=("--world", "4"))
     assert "torch.distributed.recv_object_list waits for objects that only another rank has" in done.stderr
-    assert "dryfit run torchrun --nproc-per-node N train.py" in done.stderr
+    assert "dryfit run torchrun --nproc-per-node 4 train.py 1F1B" in done.result["ending"]["sentence"]
 
 
 def test_ranks_without_a_world(rehearse: Rehearse) -> None:

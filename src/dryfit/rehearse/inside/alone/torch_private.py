@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import pickle
+import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -177,9 +178,12 @@ def _refused(real: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(real)
     def recv_object_list(*args: Any, **kwargs: Any) -> Any:
+        import torch.distributed as dist
+
         raise RuntimeError(
             "dryfit plays this rank alone, and torch.distributed.recv_object_list waits for objects that only another "
-            "rank has. Rehearse real processes instead: dryfit run torchrun --nproc-per-node N train.py"
+            "rank has, as a pipeline's stage does for the shapes of the one before. Rehearse real processes instead: "
+            f"dryfit run torchrun --nproc-per-node {dist.get_world_size()} {shlex.join(sys.argv)}"
         )
 
     return recv_object_list
