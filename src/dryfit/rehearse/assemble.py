@@ -13,6 +13,7 @@ from dryfit.recording.model import Recording
 from dryfit.rehearse import (
     assumptions,
     endings,
+    first_buckets,
     growth,
     guessed,
     longest,
@@ -106,6 +107,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             *longest.notes(main),
             *assumptions.notes([process.end.get("assumptions", {}) for process in processes if process.end]),
             *_notes(observed, processes, ranks, ending),
+            *first_buckets.notes(main),
             *outside.notes(main.end if main else None, parts, card),
             *why_not_looked(processes),
         ],
@@ -189,6 +191,7 @@ def _parts(
         *outside.parts(sharing, card, card_was_named=named),
         *workspaces.parts(workspaces.of(process.end), process.reserved_bytes - process.allocated_bytes),
         *guessed.parts(process.end),
+        *first_buckets.parts(process),
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from dryfit.cards import Card
 from dryfit.rehearse.endings import EXIT_FITS, EXIT_INTERRUPTED, EXIT_LIMIT, OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Result
-from dryfit.rehearse.total import NCCL, has_to_fit_bytes
+from dryfit.rehearse.total import FIRST_BUCKETS, NCCL, has_to_fit_bytes
 from dryfit.units import format_bytes
 
 
@@ -73,4 +73,5 @@ def more_outside_bytes(result: Result) -> int:
     """By how much more."""
     assert result.card is not None
     of_context: int = result.card["outside_margin_bytes"]
-    return of_context + sum(part.high_bytes - part.expected_bytes for part in result.total_parts if part.what == NCCL)
+    found = [part for part in result.total_parts if part.what in (NCCL, FIRST_BUCKETS)]
+    return of_context + sum(part.high_bytes - part.expected_bytes for part in found)

@@ -9,6 +9,7 @@ TAKEN = "taken from the card by PyTorch and its libraries"
 OUTSIDE = "CUDA's context and kernels"
 NCCL = "NCCL's buffers"
 WORKSPACES = "workspaces of convolutions"
+FIRST_BUCKETS = "DDP's first buckets"
 ADDRESSES = "the order of addresses"
 
 

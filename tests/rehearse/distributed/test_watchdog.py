@@ -1,4 +1,4 @@
-"""What collectives keep until NCCL's watchdog looks: DDP's first buckets are gone when it makes its second ones."""
+"""What collectives keep until NCCL's watchdog looks: DDP's first buckets, and what a card may hold of them."""
 
 from __future__ import annotations
 
@@ -66,3 +66,11 @@ def test_the_first_buckets_are_gone_when_ddp_makes_the_second_at_every_run(rehea
     # Momentum is as large as the weights, or, shared out by whole parameters, as large as one of them here.
     assert plain == [[first_bytes, *3 * [first_bytes + WEIGHTS_BYTES]]] * 4
     assert shared_out == [[first_bytes, *3 * [first_bytes + PARAMETER_BYTES]]] * 4
+    # What waiting for the watchdog hides: on a card that begins the second step at once, the first buckets are there.
+    (part,) = [part for part in done.result["total_parts"] if part["what"] == "DDP's first buckets"]
+    assert (part["low_bytes"], part["expected_bytes"], part["high_bytes"]) == (0, 0, buckets_bytes)
+    (note,) = [note for note in done.result["notes"] if note.startswith("DDP makes")]
+    assert note == (
+        "DDP makes its buckets anew in step 2. A card that begins this step within 100 ms of the last all-reduce still "
+        "holds the first ones (32.00 MiB) until it reduces again: the peak may be up to 32.00 MiB higher."
+    )

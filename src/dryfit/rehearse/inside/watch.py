@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dryfit.rehearse.events import NOT_SWITCHED_ON, RECORDING_SUFFIX, EventWriter, Orders
 from dryfit.rehearse.inside import oom, torch_hooks, torch_private, used_on_card, watchdog
 from dryfit.rehearse.inside.history import History
+from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.inside.longest.giving import Longest
 from dryfit.rehearse.inside.measuring import FACTS, Measuring
 from dryfit.rehearse.inside.observing import Observing
@@ -54,6 +55,9 @@ class Watch:
             self._progress, self._recorder, self._measuring, self._observing, self._longest, fault,
             _no_time if orders.real_card else watchdog.let_it_look,
         )  # fmt: skip
+        self._first_buckets = watchdog.FirstBuckets(lambda: self._progress.step)
+        if not orders.real_card:
+            after_import("torch.distributed.distributed_c10d", self._first_buckets.watch)
         oom.watch(self._progress, writer)
         self._values = None
         if orders.values:
@@ -76,6 +80,7 @@ class Watch:
         if self._traffic is not None:
             self._traffic.begin_anew()
         self._recorder.begin_anew()
+        self._first_buckets.begin_anew()
         self._history.begin_anew(is_wanted=orders.recording)
         self._progress.begin_anew()
         self._observing.begin_anew(is_wanted=orders.observe, looks_closely=orders.watch)
@@ -95,6 +100,7 @@ class Watch:
             "workspaces": asdict(calls.workspaces_in_doubt()),
             "devices": [asdict(use) for use in calls.devices_in_use()],
             "communication": self._traffic.of_the_step() if self._traffic is not None else {},
+            "first_buckets": self._first_buckets.facts(),
             "communicators": [asdict(made) for made in calls.communicators()],
             "module_loading": os.environ.get("CUDA_MODULE_LOADING"),
             "guessed": [asdict(guessed) for guessed in calls.guessed()],

@@ -8,10 +8,15 @@ steps take longer keeps.
 
 So a rehearsal waits for the watchdog where a step's time would have passed: when a backward pass is over, and when an
 optimizer has stepped. It does not wait anywhere inside them. A card may be between two looks there, and what a backward
-pass piles up in works that nobody waits for is its peak; the rehearsal shows the highest it can be.
+pass piles up in works that nobody waits for is its peak. One moment lies between two steps and may come within 100 ms
+on a card, too: DDP makes its buckets anew when the second step begins, and what it held before may still be kept then.
+The waiting hides that, so `FirstBuckets` says how large it is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
 
 from dryfit.rehearse.inside.watchdog import torch_private
 
@@ -19,3 +24,27 @@ from dryfit.rehearse.inside.watchdog import torch_private
 def let_it_look() -> None:
     """Wait, some 0.1 s, until NCCL's watchdog has seen that what this process has called is finished."""
     torch_private.wait_for_watchdog()
+
+
+class FirstBuckets:
+    """What DDP gave up when it made its buckets anew, and in which step, as `step()` says."""
+
+    def __init__(self, step: Callable[[], int]) -> None:
+        self._step = step
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know of none, as in a forked child."""
+        self._bytes_by_step: dict[int, int] = {}
+
+    def watch(self, _: ModuleType) -> None:
+        """Look at the buckets of `torch.distributed`, which is being imported."""
+        if torch_private.keeps_tensors_of_works():
+            torch_private.when_buckets_are_made_anew(self._were_made_anew)
+
+    def facts(self) -> list[dict[str, int]]:
+        return [{"step": step, "bytes": size_bytes} for step, size_bytes in self._bytes_by_step.items()]
+
+    def _were_made_anew(self, freed_bytes: int) -> None:
+        step = self._step()
+        self._bytes_by_step[step] = self._bytes_by_step.get(step, 0) + freed_bytes

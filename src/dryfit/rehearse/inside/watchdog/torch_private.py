@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # The watchdog looks every 100 ms.
@@ -44,3 +45,36 @@ def _nccl_backends() -> Iterator[Any]:
         backend = getattr(backend, "wrapped_pg", backend)
         if isinstance(backend, kind):
             yield backend
+
+
+def keeps_tensors_of_works() -> bool:
+    """Whether works keep tensors until the watchdog has looked: 2.8 to 2.14; 2.6 leaves them to the allocator."""
+    import torch
+
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+
+
+def when_buckets_are_made_anew(seen: Callable[[int], None]) -> None:
+    """Have `seen(freed_bytes)` called when DDP has made its buckets anew, which it does once (2.14.1).
+
+    The reducer asks for its new buckets after two small broadcasts, whose tensors are left out.
+    """
+    reducer: Any = sys.modules["torch._C._distributed_c10d"].Reducer
+    real = reducer._rebuild_buckets
+
+    @functools.wraps(real)
+    def rebuild_buckets(self: Any) -> Any:
+        freed_bytes = _freed_bytes()
+        is_anew = real(self)
+        if is_anew:
+            seen(_freed_bytes() - freed_bytes)
+        return is_anew
+
+    reducer._rebuild_buckets = rebuild_buckets
+
+
+def _freed_bytes() -> int:
+    """What large blocks have been freed on the current card so far; 0 where nothing was put on one."""
+    import torch
+
+    return int(torch.cuda.memory_stats().get("allocated_bytes.large_pool.freed", 0))
