@@ -12,7 +12,7 @@ parser.add_argument("--dtype", choices=("bf16", "fp16"), default="bf16")
 parser.add_argument("--max-live", type=int, default=10**9, help="parameters that ZeRO-3 keeps gathered")
 parser.add_argument("--layers", type=int, default=8)
 parser.add_argument("--width", type=int, default=2048)
-parser.add_argument("--cpu-adam", action="store_true", help="DeepSpeed's Adam on the host, which g++ compiles")
+parser.add_argument("--adam", choices=("torch", "deepspeed"), default="torch")
 parser.add_argument("--local_rank", type=int, default=0, help="from DeepSpeed's launcher")
 arguments = parser.parse_args()
 
@@ -21,8 +21,7 @@ offloaded = {"optimizer": ["offload_optimizer"], "all": ["offload_optimizer", "o
 config = {
     "train_micro_batch_size_per_gpu": 16,
     arguments.dtype: {"enabled": True},
-    # The kernels of DeepSpeed's own Adam on the card need nvcc; PyTorch's needs nothing.
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": not arguments.cpu_adam}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": arguments.adam == "torch"}},
     "zero_optimization": {
         "stage": arguments.stage,
         "reduce_bucket_size": 2**23,

@@ -92,7 +92,7 @@ def test_shards_are_padded_to_be_equal_and_a_master_copy_is_single(rehearse: Reh
 
 def test_zero_3_shares_each_parameter_out_on_every_rank(rehearse: Rehearse) -> None:
     """A rank other than 0 compares its modules with those of rank 0, which is not there."""
-    done = as_rank(rehearse, "last", "--stage", "3", *UNEVEN)
+    done = as_rank(rehearse, "last", "--stage", "3", "--adam", "deepspeed", *UNEVEN)
     weight, bias = WIDTH_OF_UNEVEN**2, WIDTH_OF_UNEVEN
     shard = LAYERS_OF_UNEVEN * (-(-weight // WORLD) + -(-bias // WORLD))
     assert asked_for(done, "parameter") == [shard * SINGLE, shard * HALF]
@@ -100,8 +100,8 @@ def test_zero_3_shares_each_parameter_out_on_every_rank(rehearse: Rehearse) -> N
     # What gradients are gathered in, as large as was asked for, and this rank's shard of them.
     assert asked_for(done, "gradient") == [BUCKET * HALF]
     assert shard * HALF in asked_for(done, "communication buffer")
-    # Five weights come together, which DeepSpeed counts as 2**22 elements or less of shards, and then two; each with
-    # its padding, from where it is copied out.
+    # Weights are gathered ahead until they have 2**22 elements, as the example asks for: that is five, and two are left.
+    # Each comes with its padding, from where it is copied out.
     gathered = WORLD * -(-weight // WORLD) * HALF
     assert asked_for(done, "communication buffer")[:2] == [5 * gathered, 2 * gathered]
     assert asked_for(done, "communication buffer").count(weight * HALF) == 5
@@ -112,7 +112,7 @@ def test_zero_3_shares_each_parameter_out_on_every_rank(rehearse: Rehearse) -> N
 
 
 def test_what_is_offloaded_is_not_on_the_card(rehearse: Rehearse) -> None:
-    states = as_rank(rehearse, "0", "--stage", "2", "--offload", "optimizer")
+    states = as_rank(rehearse, "0", "--stage", "2", "--offload", "optimizer", "--adam", "deepspeed")
     assert asked_for(states, "parameter") == [ELEMENTS * HALF]
     assert asked_for(states, "optimizer state") == []
     assert states.result["steps"] == 4  # none was skipped: what is not known is finite
