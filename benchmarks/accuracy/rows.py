@@ -7,16 +7,18 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 MEASURED, WORKLOADS = HERE / "measured", HERE / "workloads"
 
 ALLOCATED, RESERVED, TOTAL, GROWTH = "allocated", "reserved", "total", "reserved_growth"
+LAST_STEP = "allocated_in_last_step"
 FITS, DOES_NOT_FIT = "fits", "does_not_fit"
-OF_BYTES, BRACKETS = (ALLOCATED, RESERVED, TOTAL, GROWTH), (FITS, DOES_NOT_FIT)
+OF_BYTES, BRACKETS = (ALLOCATED, RESERVED, TOTAL, GROWTH, LAST_STEP), (FITS, DOES_NOT_FIT)
 
 _COLUMNS = ("id", "family", "program", "arguments", "card", "torch", "metric", "measured_bytes", "source", "note")
-_OPTIONAL = ("before", "or_sooner", "within_bytes", "skip")
+_OPTIONAL = ("before", "or_sooner", "within_bytes", "skip", "world", "ranks")
 _PEER = "peer:"
 
 
@@ -26,12 +28,13 @@ class Row:
 
     `program` is a file of `workloads/`, `arguments` its words as a shell would read them, `card` what `--gpu` takes.
     `torch` is the version that the card ran, "" if nobody said. `metric` is what was measured: the peak of `allocated`
-    or `reserved`, the `total` that nvidia-smi shows, or `reserved_growth`: what was reserved more than at a first
-    reading, which was taken when the program had come to where it ends with the arguments `before`, or, if `or_sooner`,
-    at any time until then. The metrics `fits` and `does_not_fit` have no bytes. `within_bytes` is how far apart repeats
-    of the measurement were.
+    or `reserved`, the `total` that nvidia-smi shows, `allocated_in_last_step` where the peak was set back before that
+    step, or `reserved_growth`: what was reserved more than at a first reading, which was taken when the program had
+    come to where it ends with the arguments `before`, or, if `or_sooner`, at any time until then. The metrics `fits`
+    and `does_not_fit` have no bytes. `within_bytes` is how far apart repeats of the measurement were.
     `skip` says why a row is listed and not counted, "" if it is counted; `peers` are the figures that other programs
-    gave, in bytes.
+    gave, in bytes. `world` is how many ranks there were, 0 for a program that was alone, and `ranks` are those that are
+    rehearsed, as `dryfit run --ranks` takes them: the ones that were measured, or the worst of which was.
     """
 
     id: str
@@ -48,6 +51,8 @@ class Row:
     or_sooner: bool = False
     within_bytes: int = 0
     skip: str = ""
+    world: int = 0
+    ranks: str = ""
     peers: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
@@ -63,7 +68,18 @@ class Row:
     def said(self) -> str:
         """What is rehearsed, in one line: a prediction is of a row only while this is the same."""
         before = f" after {self.before}{' or sooner' if self.or_sooner else ''}" if self.metric == GROWTH else ""
-        return f"{self.program} {self.arguments}{before} on {self.card}"
+        played = f" as {self.played}" if self.world else ""
+        return f"{self.program} {self.arguments}{before}{played} on {self.card}"
+
+    @property
+    def played(self) -> str:
+        """The ranks that are rehearsed, in words; "" for a program that was alone."""
+        return f"rank {self.ranks} of {self.world}" if self.world else ""
+
+    @property
+    def world_options(self) -> dict[str, Any]:
+        """What `dryfit.run` has to be told of the world; nothing for a program that was alone."""
+        return {"world": self.world, "ranks": self.ranks} if self.world else {}
 
 
 def rows(folder: Path = MEASURED) -> list[Row]:
@@ -94,7 +110,7 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
     """
     texts = {name: (values.get(name) or "").strip() for name in (*_COLUMNS, *_OPTIONAL)}
     metric, number, within = (texts.pop(name) for name in ("metric", "measured_bytes", "within_bytes"))
-    or_sooner = texts.pop("or_sooner")
+    or_sooner, world = texts.pop("or_sooner"), texts.pop("world")
     if or_sooner not in ("", "yes"):
         raise ValueError(f"{where}: or_sooner is {or_sooner!r}; it is yes, or empty.")
     if metric not in (*OF_BYTES, *BRACKETS):
@@ -103,6 +119,10 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
     for name, text in (("measured_bytes", number), ("within_bytes", within or "0")):
         if not text.isdecimal():
             raise ValueError(f"{where}: {name} is {text!r}, and should be a whole number of bytes.")
+    if world and not world.isdecimal():
+        raise ValueError(f"{where}: world is {world!r}, and should be the number of ranks, or empty.")
+    if bool(world) != bool(texts["ranks"]):
+        raise ValueError(f"{where}: world is {world!r} and ranks {texts['ranks']!r}; a row has both, or none.")
     if (metric in BRACKETS) != (int(number) == 0):
         raise ValueError(f"{where}: measured_bytes is {number}; it is 0 for {' and '.join(BRACKETS)}, and only there.")
     if metric == GROWTH and not texts["before"]:
@@ -120,6 +140,7 @@ def row_of(values: Mapping[str, str | None], where: str) -> Row:
         measured_bytes=int(number),
         or_sooner=bool(or_sooner),
         within_bytes=int(within or "0"),
+        world=int(world or "0"),
         peers=peers,
     )
 

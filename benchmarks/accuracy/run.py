@@ -17,7 +17,7 @@ from dryfit.rehearse.warm import WarmRehearsals, warm_rehearsals
 
 from . import predictions
 from .predictions import Prediction, Predictions
-from .rows import ALLOCATED, GROWTH, TOTAL, WORKLOADS, Row
+from .rows import ALLOCATED, GROWTH, LAST_STEP, TOTAL, WORKLOADS, Row
 
 _NOT_PYTORCHS = (TAKEN, OUTSIDE, NCCL)  # the first is what it has taken for certain
 _KEEP_EACH = 5  # predictions are written after so many
@@ -85,8 +85,8 @@ def _range_of(metric: str, result: Result) -> tuple[int, int, int]:
             result.peak_total_range_bytes[end] for end in ("low", "expected", "high")
         )
         return low_bytes, expected_bytes, high_bytes
-    if metric == ALLOCATED:
-        bytes_ = result.peak_allocated_bytes
+    if metric in (ALLOCATED, LAST_STEP):
+        bytes_ = result.peak_allocated_bytes if metric == ALLOCATED else result.step_peaks[-1].peak_allocated_bytes
         return bytes_ - result.workspaces.get("less_bytes", 0), bytes_, bytes_ + result.workspaces.get("more_bytes", 0)
     bytes_ = result.peak_reserved_bytes
     doubts = [part for part in result.total_parts if part.what not in _NOT_PYTORCHS]
@@ -123,16 +123,17 @@ class _Kept:
 
 def _predict_all(rows: Sequence[Row], rehearse_one: WarmRehearsals, kept: _Kept, jobs: int) -> None:
     def answer(alike: Sequence[Row]) -> None:
-        result = rehearse_one(alike[0].words, gpu=alike[0].card)
+        result = rehearse_one(alike[0].words, gpu=alike[0].card, **alike[0].world_options)
         befores: dict[str, Result] = {}
         for row in alike:
             if row.metric == GROWTH and row.before not in befores:
-                befores[row.before] = rehearse_one(row.words_before, gpu=row.card, figures_only=True)
+                options = {"gpu": row.card, "figures_only": True, **row.world_options}
+                befores[row.before] = rehearse_one(row.words_before, **options)
             kept.add(row, (result, befores[row.before] if row.metric == GROWTH else None))
 
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.arguments, row.card), []).append(row)
+        groups.setdefault((row.arguments, row.card, row.played), []).append(row)
     _all(answer, list(groups.values()), jobs)
 
 

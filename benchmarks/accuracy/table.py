@@ -87,6 +87,25 @@ def missed(rows: Sequence[Row], by_version: ByVersion, known: dict[str, str]) ->
     return "".join(lines)
 
 
+def several_cards(rows: Sequence[Row], by_version: ByVersion) -> str:
+    """Every row of a rank of several, and what they come to together."""
+    found = [each for each in compared(rows, by_version) if each.row.world and each.has_bytes]
+    lines = [
+        "| program | rank | torch: card | metric | measured, MiB | predicted | off |\n",
+        "| --- | --- | --- | --- | ---: | ---: | ---: |\n",
+    ]
+    for each in found:
+        row = each.row
+        program, rank = f"{row.id}: `{row.program} {row.arguments}`", f"{row.ranks} of {row.world}"
+        metric = row.metric.replace("_", " ")
+        lines.append(f"| {program} | {rank} | {row.torch or 'not said'} | {metric} | {_figures(each)} |\n")
+    errors = [abs(each.error) for each in found]
+    if errors:
+        together = f"{len(errors)} rows: median {median(errors):.2%}, largest {max(errors):.2%}"
+        lines.append(f"| {together} | | | | | | |\n")
+    return "".join(lines)
+
+
 def not_counted(rows: Sequence[Row], by_version: ByVersion) -> str:
     """How many rows do not count, and why."""
     reasons: dict[tuple[str, str], int] = {}
@@ -129,6 +148,7 @@ def documents(rows: Sequence[Row]) -> dict[Path, str]:
     tables = {
         "families": families(rows, by_version),
         "fits": brackets(rows, by_version),
+        "several cards": several_cards(rows, by_version),
         "misses": missed(rows, by_version, misses.explanations()),
         "not counted": not_counted(rows, by_version),
     }
@@ -162,7 +182,8 @@ def _peer(name: str, errors: Sequence[float], rows: int) -> str:
 
 
 def _row(row: Row, made: tuple[str, Prediction] | None) -> str:
-    start = f"| {row.id} | `{row.program} {row.arguments}` | {row.card} | {row.torch or 'not said'} "
+    played = f", {row.played}" if row.world else ""
+    start = f"| {row.id} | `{row.program} {row.arguments}`{played} | {row.card} | {row.torch or 'not said'} "
     if made is None or row.skip:
         why = f"not counted: {row.skip}" if row.skip else "not rehearsed yet"
         measured = f"{row.measured_bytes / MIB:.0f}" if row.measured_bytes else ""
@@ -188,4 +209,5 @@ def _figures(each: Compared) -> str:
 
 
 def _said(row: Row) -> str:
-    return f"`{row.program} {row.arguments}` on {row.card}"
+    played = f" as {row.played}" if row.world else ""
+    return f"`{row.program} {row.arguments}`{played} on {row.card}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.accuracy import predictions, run
 
-from dryfit.rehearse.result import Ending, Result, Unknown
+from dryfit.rehearse.result import Ending, Result, StepPeak, Unknown
 from dryfit.rehearse.total import ADDRESSES, OUTSIDE, TAKEN, WORKSPACES, Part
 
 from .made import prediction, row
@@ -52,6 +53,44 @@ def result(**changes: Any) -> Result:
 def test_the_range_of_each_metric(metric: str, low: int, expected: int, high: int) -> None:
     made = run.prediction_of(row(metric=metric), result(), None)
     assert (made.low_bytes, made.expected_bytes, made.high_bytes) == (low, expected, high)
+
+
+def test_after_the_peak_was_set_back_the_last_step_counts() -> None:
+    steps = [
+        StepPeak(step=step, peak_allocated_bytes=bytes_, peak_reserved_bytes=1000, peak_phase="backward")
+        for step, bytes_ in enumerate((300, 800, 700))
+    ]
+    made = run.prediction_of(row(metric="allocated_in_last_step"), result(step_peaks=steps), None)
+    assert (made.low_bytes, made.expected_bytes, made.high_bytes) == (695, 700, 707)
+
+
+def test_ranks_of_worlds_are_rehearsed_each_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    kept: predictions.Predictions = {}
+    monkeypatch.setattr(run, "warm_rehearsals", lambda *_, **__: nullcontext(Rehearsals(asked)))
+    monkeypatch.setattr(run, "installed", lambda: "0.0.1")
+    monkeypatch.setattr(predictions, "load", lambda _: {})
+    monkeypatch.setattr(predictions, "keep", lambda made, _: kept.update(made))
+    rows = [
+        row(id="a"),
+        row(id="b", world=8, ranks="0"),
+        row(id="c", world=8, ranks="0"),
+        row(id="d", world=2, ranks="1"),
+    ]
+    assert run.predict(rows) == []
+    assert list(kept) == ["a", "b", "c", "d"]
+    assert asked == [{"gpu": "l4"}, {"gpu": "l4", "world": 8, "ranks": "0"}, {"gpu": "l4", "world": 2, "ranks": "1"}]
+
+
+class Rehearsals:
+    why_cold = ""
+
+    def __init__(self, asked: list[dict[str, Any]]) -> None:
+        self.asked = asked
+
+    def __call__(self, words: list[str], **options: Any) -> Result:
+        self.asked.append(options)
+        return result()
 
 
 def test_growth_is_what_came_after_the_first_reading() -> None:

@@ -8,7 +8,7 @@ from benchmarks.accuracy.rows import Row
 
 from dryfit.rehearse.launch import rehearse
 
-QUICK = ("xmem-x081", "xmem-x094", "xmem-x032-growth")
+QUICK = ("xmem-x081", "xmem-x094", "xmem-x032-growth", "CS336-52")
 BY_ID = {row.id: row for row in rows.rows()}
 
 
@@ -19,7 +19,7 @@ def test_a_row_gives_its_committed_prediction(row: Row) -> None:
     if committed is None:
         versions = ", ".join(predictions.versions())
         pytest.skip(f"{row.id} has no prediction for torch {run.installed()}; there are some for {versions}")
-    result = rehearse(row.words, gpu=row.card, steps="all", quiet=True, observe=False)
+    result = rehearse(row.words, gpu=row.card, steps="all", quiet=True, observe=False, **row.world_options)
     before = (
         rehearse(row.words_before, gpu=row.card, steps="all", quiet=True, figures_only=True) if row.before else None
     )

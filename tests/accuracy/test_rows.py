@@ -38,6 +38,12 @@ def test_a_row_is_read_with_its_peers(tmp_path: Path) -> None:
         (f"a,f,{PROGRAM},x,l4,,reserved_growth,7,s,", HEAD, "reserved_growth needs the arguments"),
         ("a,f,nowhere.py,x,l4,,reserved,7,s,", HEAD, "there is no program 'nowhere.py' in workloads/"),
         (f"a,f,{PROGRAM},x,l4,,reserved,7,s,,no", HEAD + ",or_sooner", "or_sooner is 'no'; it is yes, or empty."),
+        (f"a,f,{PROGRAM},x,l4,,reserved,7,s,,two,0", HEAD + ",world,ranks", "world is 'two', and should be the number"),
+        (
+            f"a,f,{PROGRAM},x,l4,,reserved,7,s,,2,",
+            HEAD + ",world,ranks",
+            "world is '2' and ranks ''; a row has both, or",
+        ),
         (f"a,f,{PROGRAM},x,l4,,reserved,7,s,", HEAD + ",colour", "has ['colour'] that nobody reads"),
     ],
 )
@@ -57,6 +63,18 @@ def test_what_growth_is_measured_from_is_part_of_what_is_said(tmp_path: Path) ->
     line = f"a,f,{PROGRAM},gpt2 SGD 1,l4,,reserved_growth,7,s,,gpt2 SGD 1 --steps 0"
     (row,) = read(tmp_path, line, head=f"{HEAD},before")
     assert row.said == f"{PROGRAM} gpt2 SGD 1 after gpt2 SGD 1 --steps 0 on l4"
+
+
+def test_a_rank_of_a_world_is_part_of_what_is_said_and_what_dryfit_is_told(tmp_path: Path) -> None:
+    line = f'a,f,{PROGRAM},gpt2 SGD 1,l4,,allocated_in_last_step,7,s,,8,"0,last"'
+    (row,) = read(tmp_path, line, head=f"{HEAD},world,ranks")
+    assert row.said == f"{PROGRAM} gpt2 SGD 1 as rank 0,last of 8 on l4"
+    assert row.world_options == {"world": 8, "ranks": "0,last"}
+
+
+def test_a_program_alone_has_no_world(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, f"a,f,{PROGRAM},gpt2 SGD 1,l4,,reserved,7,s,,,", head=f"{HEAD},world,ranks")
+    assert (row.played, row.world_options) == ("", {})
 
 
 def test_the_committed_rows_name_cards_and_sources() -> None:

@@ -39,6 +39,20 @@ def test_a_miss_is_listed_with_its_explanation() -> None:
     assert line == "| a: `xmem_language.py gpt2 SGD 1` on l4 | 0 | 0 | +100.00% | Because. |"
 
 
+def test_rows_of_several_cards_have_a_table_with_what_they_come_to() -> None:
+    mib = 1 << 20
+    of = [
+        row(id=name, world=8, ranks="0", metric="allocated_in_last_step", measured_bytes=100 * mib) for name in "ab"
+    ] + [row(id="alone", measured_bytes=100 * mib)]
+    by_version = {"2.6.0": {each.id: prediction(each, n * mib) for each, n in zip(of, (101, 96, 50), strict=True)}}
+    said = "`xmem_language.py gpt2 SGD 1` | 0 of 8 | 2.6.0 | allocated in last step | 100"
+    assert lines_of(table.several_cards(of, by_version)) == [
+        f"| a: {said} | 101 | +1.00% |",
+        f"| b: {said} | 96 | -4.00% |",
+        "| 2 rows: median 2.50%, largest 4.00% | | | | | | |",
+    ]
+
+
 def test_what_does_not_count_is_listed_and_is_in_no_figure() -> None:
     of = [row(id="a", skip="The author is not sure."), row(id="b"), row(id="c")]
     by_version = {"2.6.0": {"a": prediction(of[0], 2000), "b": prediction(of[1], 1000)}}

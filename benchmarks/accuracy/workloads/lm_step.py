@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -47,41 +46,9 @@ class CourseAdamW(torch.optim.Optimizer):
                 state["first"], state["second"], state["step"] = new_first, new_second, step + 1
 
 
-class ShardedAdamW(torch.optim.Optimizer):
-    """One of two ranks: states of every other parameter; new values go in pieces of 25 MiB, all under way at once."""
-
-    PIECE_BYTES = 25 * 2**20
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.all = list(parameters)
-        super().__init__(self.all, {})
-        self.own = torch.optim.AdamW(self.all[::2], lr=1e-4)
-        self.pieces: list[list[nn.Parameter]] = []
-        for rank in range(2):
-            piece: list[nn.Parameter] = []
-            for parameter in self.all[rank::2]:
-                piece.append(parameter)
-                if sum(each.numel() * each.element_size() for each in piece) >= self.PIECE_BYTES:
-                    self.pieces.append(piece)
-                    piece = []
-            if piece:
-                self.pieces.append(piece)
-
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        self.own.step()
-        sent = []
-        for piece in self.pieces:
-            flat = torch.cat([parameter.data.reshape(-1) for parameter in piece])
-            sent.append((flat, torch.distributed.broadcast(flat, src=0, async_op=True)))
-        for _, work in sent:
-            work.wait()
-
-
 OPTIMIZERS: dict[str, Callable[[Parameters], torch.optim.Optimizer]] = {
     "course": CourseAdamW,
     "foreach": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
-    "fused": lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=True),
-    "sharded": ShardedAdamW,
 }
 
 
@@ -106,19 +73,6 @@ def logits_of(model: LanguageModel, tokens: Tensor, blocks_at_a_time: int) -> Te
     return model.head(model.norm(x))
 
 
-def reduce_gradients(model: nn.Module) -> list[tuple[nn.Parameter, torch.distributed.Work]]:
-    """Sum each gradient over the ranks as soon as it is there; gives the list that fills with what is under way."""
-    under_way: list[tuple[nn.Parameter, torch.distributed.Work]] = []
-
-    def reduce(parameter: Tensor) -> None:
-        under_way.append((parameter, torch.distributed.all_reduce(parameter.grad.data, async_op=True)))
-
-    for parameter in model.parameters():
-        torch.distributed.broadcast(parameter.data, src=0)
-        parameter.register_post_accumulate_grad_hook(reduce)
-    return under_way
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", type=int, default=4)
@@ -129,16 +83,10 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=int, default=0, metavar="BLOCKS")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="course")
     parser.add_argument("--loss", choices=["course", "torch"], default="course")
-    parser.add_argument("--reduce", action="store_true", help="sum gradients over the ranks as they come")
     parser.add_argument("--steps", type=int, default=3)
     arguments = parser.parse_args()
 
-    if arguments.reduce:
-        from one_rank import join_world_of_one
-
-        join_world_of_one()
     model = LanguageModel(arguments.context)
-    under_way = reduce_gradients(model) if arguments.reduce else []
     optimizer = OPTIMIZERS[arguments.optimizer](model.parameters())
     tokens = torch.randint(VOCABULARY, (arguments.batch, arguments.context), device="cuda")
     targets = torch.randint(VOCABULARY, (arguments.batch, arguments.context), device="cuda")
@@ -157,10 +105,6 @@ def main() -> None:
             logits = logits_of(model, tokens, arguments.checkpoint)
             loss = cross_entropy(logits, targets)
         loss.backward()
-        for parameter, work in under_way:
-            work.wait()
-            parameter.grad.data.div_(2)
-        under_way.clear()
         optimizer.step()
 
     for _ in range(arguments.steps):

@@ -2,8 +2,9 @@
 
     python segformer_step.py --size b1 --batch 1 --crop 1024 --classes 19
 
-Attention is written out, as PyTorch 1.9's MultiheadAttention did it. SyncBatchNorm is BatchNorm in a world of one
-rank, and takes the same. Gradients are set to zero in place, after the forward pass.
+Attention is written out, as PyTorch 1.9's MultiheadAttention did it. Gradients are set to zero in place, after the
+forward pass. The measured heads had SyncBatchNorm (`--sync-norm`), which today's PyTorch cannot run on a V100: it asks
+`nonzero` which ranks had a batch, and CUDA 13 has no such kernel for that card.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import argparse
 import torch
 import torch.nn.functional as F
 from old_torch import log_softmax_that_keeps_its_input, softmax_that_keeps_its_input
-from one_rank import wrapped
+from one_rank import join_world, wrapped
 from torch import Tensor, nn
 
 WIDTHS = {"b0": 32}
@@ -153,13 +154,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--crop", type=int, default=1024)
     parser.add_argument("--classes", type=int, default=19)
+    parser.add_argument("--sync-norm", action="store_true", help="statistics of all ranks' batches in the head")
     parser.add_argument("--softmax-keeps-input", action="store_true", help="as it did before PyTorch 1.11")
     parser.add_argument("--steps", type=int, default=3)
     arguments = parser.parse_args()
 
     if arguments.softmax_keeps_input:
         F.softmax = softmax_that_keeps_its_input
+    join_world()
     net = SegFormer(arguments.size, arguments.classes, arguments.softmax_keeps_input).to("cuda")
+    if arguments.sync_norm:
+        net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
     model = wrapped(net)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-5, foreach=False)

@@ -9,7 +9,7 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-from one_rank import wrapped
+from one_rank import join_world, wrapped
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
 
+    join_world()
     recognizer = Recognizer(arguments).to("cuda")
     model = wrapped(recognizer)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, foreach=False)
