@@ -109,6 +109,12 @@ def _saves_little(seen: AcrossRanks, result: Result) -> list[Finding]:
     without_bytes = peak.allocated_bytes - states_bytes + whole_bytes
     if whole_bytes > _LITTLE * without_bytes or peak.grows_with_batch_bytes < _MOST * peak.allocated_bytes:
         return []
+    states = format_bytes(states_bytes)
+    saved = (
+        f" To shard them over {ranks} ranks saves at most {format_bytes(whole_bytes - states_bytes)}."
+        if ranks > 1
+        else ""
+    )
     buffers_bytes = of_owner.get(COMMUNICATION, 0)
     copied = (
         f" Copies of activations that its mixed precision makes, as around batch norms, take "
@@ -120,9 +126,8 @@ def _saves_little(seen: AcrossRanks, result: Result) -> list[Finding]:
         Finding(
             code="DF408",
             claim=f"Parameters, gradients and optimizer states are {states_bytes / peak.allocated_bytes:.1%} of the "
-            f"peak, {format_bytes(states_bytes)} of {format_bytes(peak.allocated_bytes)}: more ranks can save at most "
-            f"that much, and all {ranks} save at most {format_bytes(whole_bytes - states_bytes)}. FSDP's own buffers "
-            f"take {format_bytes(buffers_bytes)}.{copied}",
+            f"peak, {states} of {format_bytes(peak.allocated_bytes)}.{saved} More ranks can save at most these {states}. "
+            f"FSDP's own buffers take {format_bytes(buffers_bytes)}.{copied}",
             advice=f"{peak.grows_with_batch_bytes / peak.allocated_bytes:.0%} of the peak are made anew of each "
             "batch: checkpoint activations, or make the batch, the crop or the sequence smaller.",
             evidence=Evidence(
