@@ -1,4 +1,6 @@
-"""DDP whose optimizer states are shared out among the ranks. `dryfit run --world 8 examples/distributed/zero.py [head]`.
+"""DDP whose optimizer states are shared out among the ranks.
+
+    dryfit run --world 8 --ranks all examples/distributed/zero.py [head]
 
 States are shared out by whole parameters. With the word "head" the model ends in a layer eight times as large, so that
 one rank has more of them than the others.
