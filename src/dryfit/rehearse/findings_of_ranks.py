@@ -126,8 +126,8 @@ def _saves_little(seen: AcrossRanks, result: Result) -> list[Finding]:
         Finding(
             code="DF408",
             claim=f"Parameters, gradients and optimizer states are {states_bytes / peak.allocated_bytes:.1%} of the "
-            f"peak, {states} of {format_bytes(peak.allocated_bytes)}.{saved} More ranks can save at most these {states}. "
-            f"FSDP's own buffers take {format_bytes(buffers_bytes)}.{copied}",
+            f"peak, {states} of {format_bytes(peak.allocated_bytes)}.{saved} More ranks can save these {states} at "
+            f"most. FSDP's own buffers take {format_bytes(buffers_bytes)}.{copied}",
             advice=f"{peak.grows_with_batch_bytes / peak.allocated_bytes:.0%} of the peak are made anew of each "
             "batch: checkpoint activations, or make the batch, the crop or the sequence smaller.",
             evidence=Evidence(

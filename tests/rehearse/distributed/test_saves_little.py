@@ -28,7 +28,7 @@ def test_two_ranks_save_half_of_next_to_nothing() -> None:
     assert numbers["whole_states_bytes"] == 2 * numbers["states_bytes"] < shared.peak_allocated_bytes // 50
     assert finding.claim == (
         "Parameters, gradients and optimizer states are 0.7% of the peak, 32.06 MiB of 4.19 GiB. To shard them over 2 "
-        "ranks saves at most 32.06 MiB. More ranks can save at most these 32.06 MiB. FSDP's own buffers take 10.69 MiB."
+        "ranks saves at most 32.06 MiB. More ranks can save these 32.06 MiB at most. FSDP's own buffers take 10.69 MiB."
     )
     assert "made anew of each batch: checkpoint activations, or make the batch, the crop" in finding.advice
 
