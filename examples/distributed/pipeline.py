@@ -3,7 +3,7 @@
     dryfit run torchrun --nproc-per-node 4 examples/distributed/pipeline.py [SCHEDULE]
 
 SCHEDULE is torch's name of one: GPipe (default), 1F1B, or one with two stages a rank: Interleaved1F1B, LoopedBFS,
-InterleavedZeroBubble, ZBVZeroBubble.
+InterleavedZeroBubble, ZBVZeroBubble, DualPipeV.
 """
 
 import os
