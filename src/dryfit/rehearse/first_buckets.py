@@ -11,8 +11,6 @@ from dryfit.rehearse.processes import Process
 from dryfit.rehearse.total import FIRST_BUCKETS, Part
 from dryfit.units import format_bytes
 
-# Phases that begin before the step's first all-reduce.
-_BEFORE_ALL_REDUCE = ("forward", "backward")
 _WORTH_SAYING_BYTES = 1 << 20
 
 
@@ -45,5 +43,7 @@ def _made_anew(process: Process) -> list[dict[str, int]]:
 def _more_bytes(process: Process, made: dict[str, int]) -> int:
     """Of what tensors hold: memory that PyTorch has reserved for its peak has room for them at other times."""
     phases = dict(process.phases_of_steps).get(made["step"], {})
-    allocated = [phases[name][0] for name in _BEFORE_ALL_REDUCE if name in phases]
-    return max(allocated, default=0) + made["bytes"] - process.allocated_bytes
+    in_forward, in_backward = (phases.get(name, [0])[0] for name in ("forward", "backward"))
+    # Without values nobody sees the all-reduce, and it may come last.
+    before_reducing = made.get("peak_before_reducing_bytes", in_backward)
+    return max(in_forward, before_reducing) + made["bytes"] - process.allocated_bytes

@@ -54,6 +54,11 @@ class PeakMeter:
         self._open = Window()
         return window
 
+    def peak_so_far(self) -> Window:
+        """The peaks since the last window was closed; this one stays open."""
+        self._open = self._open.joined(self._take())
+        return self._open
+
     def _take(self) -> Window:
         if not torch_private.cuda_is_initialized():
             return Window()
@@ -82,7 +87,7 @@ class PeakMeter:
         return stats
 
     def _reset_by_the_program(self, device: int) -> None:
-        self._open = self._open.joined(self._take())
+        self.peak_so_far()
         self._of_the_program.pop(device, None)
 
 

@@ -55,7 +55,9 @@ class Watch:
             self._progress, self._recorder, self._measuring, self._observing, self._longest, fault,
             _no_time if orders.real_card else watchdog.let_it_look,
         )  # fmt: skip
-        self._first_buckets = watchdog.FirstBuckets(lambda: self._progress.step)
+        self._first_buckets = watchdog.FirstBuckets(
+            lambda: (self._progress.step, self._progress.phase), lambda: meter.peak_so_far().allocated_bytes
+        )
         if not orders.real_card:
             after_import("torch.distributed.distributed_c10d", self._first_buckets.watch)
         oom.watch(self._progress, writer)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dryfit.rehearse.inside import torch_private
+from dryfit.rehearse.inside import torch_private, watchdog
 from dryfit.rehearse.inside.values import host
 from dryfit.rehearse.inside.values.engine import Engine
 from dryfit.rehearse.inside.values.known import SMALL_BYTES, storage_identity
@@ -39,6 +39,7 @@ def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable
     alone = plays_alone()
 
     def follow(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        watchdog.a_collective_is_called()
         group = torch_private.process_group(args[group_at])
         ranks = group.size()
         is_root = root_at is None or args[root_at] == group.rank()

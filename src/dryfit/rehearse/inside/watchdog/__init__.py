@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
+from dryfit.rehearse.inside.phases import BACKWARD
 from dryfit.rehearse.inside.watchdog import torch_private
 
 
@@ -27,15 +28,19 @@ def let_it_look() -> None:
 
 
 class FirstBuckets:
-    """What DDP gave up when it made its buckets anew, and in which step, as `step()` says."""
+    """What DDP gave up when it made its buckets anew, and what tensors held at most until the backward pass reduced.
 
-    def __init__(self, step: Callable[[], int]) -> None:
-        self._step = step
+    `where()` says the step and phase that the program is in, `peak_bytes()` what tensors held at most in this phase.
+    """
+
+    def __init__(self, where: Callable[[], tuple[int, str]], peak_bytes: Callable[[], int]) -> None:
+        self._where, self._peak_bytes = where, peak_bytes
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Know of none, as in a forked child."""
-        self._bytes_by_step: dict[int, int] = {}
+        self._by_step: dict[int, dict[str, int]] = {}
+        _waiting.clear()
 
     def watch(self, _: ModuleType) -> None:
         """Look at the buckets of `torch.distributed`, which is being imported."""
@@ -43,8 +48,29 @@ class FirstBuckets:
             torch_private.when_buckets_are_made_anew(self._were_made_anew)
 
     def facts(self) -> list[dict[str, int]]:
-        return [{"step": step, "bytes": size_bytes} for step, size_bytes in self._bytes_by_step.items()]
+        """By step: what was given up, and the peak within the backward pass so far, where that is known."""
+        return list(self._by_step.values())
 
     def _were_made_anew(self, freed_bytes: int) -> None:
-        step = self._step()
-        self._bytes_by_step[step] = self._bytes_by_step.get(step, 0) + freed_bytes
+        step, _ = self._where()
+        found = self._by_step.setdefault(step, {"step": step, "bytes": 0})
+        found["bytes"] += freed_bytes
+        _waiting[:] = [self._reduces]
+
+    def _reduces(self) -> bool:
+        """Whether this collective is the backward pass's; broadcasts of buffers come before it."""
+        step, phase = self._where()
+        if phase != BACKWARD:
+            return False
+        if step in self._by_step:
+            self._by_step[step]["peak_before_reducing_bytes"] = self._peak_bytes()
+        return True
+
+
+_waiting: list[Callable[[], bool]] = []
+
+
+def a_collective_is_called() -> None:
+    """The process calls a collective; whoever waits for one of its kind hears of it once."""
+    if _waiting:
+        _waiting[:] = [wait for wait in _waiting if not wait()]
