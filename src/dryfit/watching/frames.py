@@ -48,6 +48,17 @@ def running_frames() -> list[types.FrameType]:
     return list(found.values())
 
 
+def is_in_pipeline() -> bool:
+    """Whether it is a stage of a pipeline that runs this: it calls its model many times before it goes backward."""
+    package = "torch.distributed.pipelining"
+    at: types.FrameType | None = sys._getframe(1) if package in sys.modules else None
+    while at is not None:
+        if at.f_globals.get("__name__", "").startswith(package):
+            return True
+        at = at.f_back
+    return False
+
+
 def program_frame() -> types.FrameType | None:
     """The innermost frame of the program's own code that runs now; a library's where there is none."""
     at: types.FrameType | None = sys._getframe(1)

@@ -19,7 +19,7 @@ from dryfit.findings.finding import DEVICE, HOST
 from dryfit.units import format_bytes
 from dryfit.watching.census import take_census
 from dryfit.watching.device_memory import allocated_bytes
-from dryfit.watching.frames import program_place
+from dryfit.watching.frames import is_in_pipeline, program_place
 from dryfit.watching.graphs import reaches
 from dryfit.watching.growth import Growth
 from dryfit.watching.kinds.kept import is_suspicious, search, take_in
@@ -60,8 +60,9 @@ class Evaluation(Kind):
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # by one backward pass after several calls
 
     def model_called(self, module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        run = self._run_of(module) if next(module.parameters(), None) is not None else None
-        if run is None:  # a loss, or a second model
+        is_model = next(module.parameters(), None) is not None and not is_in_pipeline()
+        run = self._run_of(module) if is_model else None
+        if run is None:  # a loss, a second model, or a stage with its micro-batches
             return
         run.calls += 1
         if 1 < run.calls <= _LOOKED_AT_CALLS:
