@@ -36,7 +36,7 @@ config = {
 deepspeed.init_distributed()
 model = torch.nn.Sequential(*[torch.nn.Linear(arguments.width, arguments.width) for _ in range(arguments.layers)])
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
-for _ in range(4):
+for _ in range(6):
     batch = torch.randn(16, arguments.width, device=engine.device, dtype=next(model.parameters()).dtype)
     engine.backward(engine(batch).sum())
     engine.step()
