@@ -264,7 +264,7 @@ def _notes(observed: Observed, processes: Sequence[Process], ranks: Sequence[Pro
         last, errors, them = main.ooms[-1], *(("errors", "them") if len(main.ooms) > 1 else ("error", "it"))
         where = f"the last asked for {format_bytes(last['requested_bytes'])} in step {last['step']}"
         notes.append(f"The program met {len(main.ooms)} out-of-memory {errors} and caught {them} ({where}).")
-    if len(processes) > 1:
+    if len(processes) > 1 and processes[0].used_peak_bytes:
         sharing = len(outside.sharing(processes, devices=observed.devices))
         notes.append(_of_several(processes, ranks, sharing=sharing))
     if main is not None and main.used_peak_bytes and not main.reserved_bytes:

@@ -121,3 +121,19 @@ def test_a_program_without_peers_is_told_so(rehearse: Rehearse) -> None:
         "The program never made a process group (torch.distributed.init_process_group), so nothing is shared out among "
         "the 8 ranks of --world: the figures are those of one process by itself."
     )
+
+
+def test_a_rank_that_fails_over_what_a_peer_would_have_told_it(rehearse: Rehearse) -> None:
+    program = """
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        port = int(dist.distributed_c10d._get_default_store().get("port of rank 1"))
+    """
+    done = rehearse(program, options=("--world", "4"))
+    assert done.code == 2
+    assert done.result["ending"]["sentence"].startswith("train.py failed before its first optimiser step: ValueError: ")
+    assert done.result["notes"][0] == (
+        "It had read zeros from the store for 'port of rank 1': it plays rank 0 of 4 alone, and another rank would "
+        "have written that. Rehearse real processes: dryfit run torchrun --nproc-per-node N train.py"
+    )

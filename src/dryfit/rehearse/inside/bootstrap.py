@@ -160,8 +160,16 @@ class _Process:
     def _facts(self) -> dict[str, Any]:
         return self._watch.facts() if self._watch is not None else {}
 
+    def _say_of(self, world: World) -> None:
+        from dryfit.rehearse.inside import alone
+
+        if ending.uncaught_error() is not None:
+            alone.has_failed(world, self._note)
+        else:
+            alone.has_ended(world, self._note, used_card=self._has_used_the_card())
+
     def _has_used_the_card(self) -> bool:
-        if self._watch is None or self._orders.real_card or ending.uncaught_error() is not None:
+        if self._watch is None:
             return False
         from dryfit.virtual_card import calls
 
@@ -171,10 +179,8 @@ class _Process:
         """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
         if self._orders.modules:
             self._writer.write("modules", **self._imported.facts())
-        if self._orders.world is not None and how != "told to stop" and self._has_used_the_card():
-            from dryfit.rehearse.inside import alone
-
-            alone.has_ended(self._orders.world, self._note)
+        if self._orders.world is not None and how != "told to stop":
+            self._say_of(self._orders.world)
         ending.last_words(self._writer.write, self._facts, how)
         self._rank.ends()
         if self._watch is not None:

@@ -47,10 +47,17 @@ def is_stopped(world: World, frame: FrameType | None, note: Callable[[str], None
         note(said)
 
 
-def has_ended(world: World, note: Callable[[str], None]) -> None:
-    """The process, which has used the card, has done all it does; `note` takes a sentence if it had no peers."""
-    if _joined_in is None and world.size > 1:
+def has_ended(world: World, note: Callable[[str], None], *, used_card: bool) -> None:
+    """The process has done all it does; `note` takes a sentence if it used the card and had no peers."""
+    if used_card and _joined_in is None and world.size > 1:
         note(last_words.without_a_group(world))
+
+
+def has_failed(world: World, note: Callable[[str], None]) -> None:
+    """An exception ends the process; `note` takes a sentence of what only a peer could have told it."""
+    said = last_words.read_in_vain(_store.read, world) if _store is not None else None
+    if said is not None:
+        note(said)
 
 
 def end() -> None:

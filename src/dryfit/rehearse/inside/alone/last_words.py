@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from types import FrameType
 
 from dryfit.places import as_seen_from_here, is_of_the_program
@@ -39,4 +40,20 @@ def without_a_group(world: World) -> str:
     return (
         "The program never made a process group (torch.distributed.init_process_group), so nothing is shared out among "
         f"the {world.size} ranks of --world: the figures are those of one process by itself."
+    )
+
+
+def read_in_vain(keys: Iterable[str], world: World) -> str | None:
+    """A sentence for a program that has failed after it read keys of the store that nobody had written.
+
+    >>> read_in_vain(["0", "1:2"], World(size=8)) is None  # NCCL's own are numbers
+    True
+    """
+    found = [repr(key) for key in keys if not re.fullmatch(r"[\d:]+", key)]
+    if not found:
+        return None
+    return (
+        f"It had read zeros from the store for {', '.join(found)}: it plays rank {world.rank} of {world.size} alone, "
+        "and another rank would have written that. Rehearse real processes: dryfit run torchrun --nproc-per-node N "
+        "train.py"
     )

@@ -14,7 +14,7 @@ def alone_store() -> Any:
     """A `torch.distributed.Store` that knows what this process wrote, and never waits.
 
     What another rank would have written reads as zeros, as many as an NCCL id has: the virtual card looks at no id.
-    Its `asked_for` counts the keys that the main thread has looked for in vain; NCCL's threads look for some, too.
+    Its `asked_for` counts the keys that the main thread has looked for in vain, `read` those that it has read so.
     """
     import torch.distributed as dist
 
@@ -25,11 +25,14 @@ def alone_store() -> Any:
             super().__init__()
             self._written: dict[str, bytes] = {}
             self.asked_for: Counter[str] = Counter()
+            self.read: Counter[str] = Counter()
 
         def set(self, key: str, value: str | bytes) -> None:
             self._written[key] = value.encode() if isinstance(value, str) else bytes(value)
 
         def get(self, key: str) -> bytes:
+            if key not in self._written:
+                _count(self.read, [key])
             return self._written.get(key, bytes(_BYTES_OF_AN_NCCL_ID))
 
         def add(self, key: str, amount: int) -> int:
@@ -47,8 +50,7 @@ def alone_store() -> Any:
 
         def check(self, keys: Sequence[str]) -> bool:
             missing = [key for key in keys if key not in self._written]
-            if threading.current_thread() is threading.main_thread():
-                self.asked_for.update(key.rpartition("//")[2] for key in missing)  # after torch's own prefixes
+            _count(self.asked_for, missing)
             return not missing
 
         def wait(self, *_: Any) -> None:
@@ -79,3 +81,9 @@ def alone_store() -> Any:
             return
 
     return AloneStore()
+
+
+def _count(counter: Counter[str], keys: Sequence[str]) -> None:
+    """Count keys, without torch's prefixes, where it is not a thread of NCCL's that is interested."""
+    if threading.current_thread() is threading.main_thread():
+        counter.update(key.rpartition("//")[2] for key in keys)
