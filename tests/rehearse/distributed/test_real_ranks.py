@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from tests.rehearse.test_assemble import CARD, ERROR, OOM, events, result_of, step
 
 from dryfit.rehearse import settle
+from dryfit.rehearse.inside.rank import Rank
 from dryfit.rehearse.result import RankPeak
 
 GIB = 1 << 30
@@ -162,3 +165,33 @@ def test_a_limit_says_who_was_behind_or_did_not_wait() -> None:
 def test_one_rank_alone_is_no_list() -> None:
     result = result_of(rank(0, step(1, backward=90)))
     assert (result.ranks, result.world, result.notes) == ([], None, [])
+
+
+def becomes(folder: Path, number: int, told: list[tuple[int, int]], *, alone: bool = False) -> Rank:
+    """A process that has made its process group, as one of two ranks."""
+    c10d = ModuleType("distributed_c10d")
+    c10d.init_process_group = lambda: None  # type: ignore[attr-defined]
+    c10d.get_rank, c10d.get_world_size = lambda: number, lambda: 2  # type: ignore[attr-defined]
+    rank = Rank(str(folder), lambda *numbers: told.append(numbers), alone=alone)
+    rank.watch(c10d)
+    c10d.init_process_group()
+    return rank
+
+
+def test_ranks_stop_where_all_have_seen_enough_after_the_same_step(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    one, other = becomes(tmp_path, 0, told), becomes(tmp_path, 1, told)
+    assert told == [(0, 2), (1, 2)]
+    assert not other.all_have_seen_enough(1, this_one=False)
+    assert not one.all_have_seen_enough(1, this_one=True)  # the other goes on, and needs it
+    assert not one.all_have_seen_enough(2, this_one=False)
+    assert not other.all_have_seen_enough(2, this_one=True)
+    one.ends()  # by itself, so that nobody is to wait for it
+    assert other.all_have_seen_enough(3, this_one=True)
+
+
+def test_a_rank_alone_asks_nobody(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    assert becomes(tmp_path, 0, told, alone=True).all_have_seen_enough(1, this_one=True)
+    assert told == []
+    assert list(tmp_path.iterdir()) == []
