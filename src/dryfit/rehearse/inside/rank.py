@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dryfit.virtual_card.settings import VARIABLE, plays_alone
+
 _ENOUGH, _NOT_YET, _ENDED = b"+", b"-", b"."
 # How long a rank that has seen enough waits for one that has not finished as many steps, as one that evaluates while
 # the others train. One that is in no training loop never does.
@@ -73,7 +75,8 @@ class Rank:
             self._say(_ENDED)
 
     def _becomes(self, rank: int, ranks: int) -> None:
-        if self._alone or ranks < 2:
+        # A measure may spread a program for one card over several, and then says so to the card alone.
+        if self._alone or ranks < 2 or plays_alone(os.environ.get(VARIABLE, "")):
             return
         self._on_rank(rank, ranks)
         self._rank = rank
