@@ -1,6 +1,6 @@
 """26 billion parameters in bfloat16 on 16 ranks, accumulated without reducing: 3.25 GB of gradients become 52 GB.
 
-The size of what a user of FSDP2 met (open-instruct#746): 38 % of the cards in use, or 86 %.
+The size of what a user of FSDP2 met (meta-pytorch/tnt#1057): 38 % of the cards in use, or 86 %.
 """
 
 from __future__ import annotations

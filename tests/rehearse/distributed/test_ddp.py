@@ -62,3 +62,17 @@ def test_the_graph_known_to_be_static_and_large_buckets_change_no_sizes() -> Non
     # Of 128 MiB, the first bucket has 1 MiB or a layer, and the rest is more than 100 MiB.
     calls = {each.communication["all-reduce"].calls for each in (result, plain)}
     assert result.communication["all-reduce"].calls < plain.communication["all-reduce"].calls, calls
+
+
+def test_zero_shares_out_the_states_by_whole_parameters() -> None:
+    # Eight weights over six ranks: the first two have two each, and the others one and two of the eight biases.
+    weight, bias = WIDTH * WIDTH * 4, WIDTH * 4
+    result = played("zero.py", world=6, ranks="0,2,last")
+    states = {0: 2 * (2 * weight), 2: 2 * (weight + 2 * bias), 5: 2 * (weight + 2 * bias)}
+    assert most(result) == {"parameter": WEIGHTS_BYTES, "gradient": WEIGHTS_BYTES, "optimizer state": states[0]}
+    peaks = {each.rank: each.peak_allocated_bytes for each in result.ranks}
+    # The peak is the foreach step, which takes half as much again for a while.
+    assert peaks[0] - peaks[2] == (states[0] - states[2]) * 3 // 2
+    assert peaks[2] == peaks[5]
+    # Gradients are reduced, and each parameter is sent by the rank that steps it.
+    assert result.communication["broadcast"].payload_bytes == WEIGHTS_BYTES
