@@ -415,10 +415,11 @@ def operator_schema(name: str) -> Any:
 
 
 def process_group(boxed: Any) -> Any:
-    """The `ProcessGroup` that an operator of `c10d` was given."""
+    """The `ProcessGroup` that an operator of `c10d` was given; that of all ranks where torch cannot say (2.14 can)."""
     import torch
 
-    return torch._C._distributed_c10d.ProcessGroup.unbox(boxed)
+    kind = torch._C._distributed_c10d.ProcessGroup
+    return kind.unbox(boxed) if hasattr(kind, "unbox") else torch.distributed.group.WORLD
 
 
 def operator_library(namespace: str) -> Any:
