@@ -66,17 +66,20 @@ OPTIONS = {
         "--help", "--gpu", "--memory", "--address-order", "--steps", "--seconds", "--host-memory", "--allow-writes",
         "--allow-network", "--skip-weights", "--exact-weights", "--assume",
         "--no-values", "--with", "--quiet", "--json",
-        "--output", "--report", "--record", "--watch", "--longest",
+        "--output", "--report", "--record", "--watch", "--longest", "--world", "--ranks", "--nodes", "--cards",
     },
     "fit": {
         "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
         "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights", "--assume",
-        "--json", "--output", "--longest",
+        "--json", "--output", "--longest", "--world", "--nodes",
     },
     "plan": {
         "--help", "--gpu", "--reserve", "--keep", "--batch", "--only", "--also", "--without", "--most", "--steps",
         "--seconds", "--host-memory", "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights",
-        "--assume", "--json", "--output", "--longest",
+        "--assume", "--json", "--output", "--longest", "--world", "--nodes",
+    },
+    "sweep": {
+        "--help", "--output", "--backend", "--address", "--jobs", "--retry", "--again", "--rows", "--json",
     },
     "estimate": {
         "--help", "--dtype", "--amp", "--master-weights", "--lora-rank", "--lora-targets", "--optimizer", "--foreach",
