@@ -177,3 +177,14 @@ def test_real_ranks_take_what_a_rank_alone_takes(rehearse: Rehearse) -> None:
     alone = as_rank(rehearse, "1", "--stage", "3", *UNEVEN, world=2)
     peaks = [process["peak_allocated_bytes"] for process in real.result["processes"] if process["peak_used_bytes"]]
     assert peaks == [alone.result["peak_allocated_bytes"]] * 2
+
+
+def test_deepspeeds_estimators_know_states_alone() -> None:
+    """What docs/distributed.md says of them: 16-bit weights, and 18 bytes for each parameter of a shard."""
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+    from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
+
+    _, zero_2_bytes = estimate_zero2_model_states_mem_needs(ELEMENTS, WORLD, 1, False)
+    assert zero_2_bytes == ELEMENTS * HALF + 18 * ELEMENTS // WORLD == 142_675_968
+    _, zero_3_bytes, _ = estimate_zero3_model_states_mem_needs(ELEMENTS, LAYER, WORLD, 1, False, False)
+    assert zero_3_bytes == 2 * LAYER * HALF + 18 * ELEMENTS // WORLD == 92_319_744
