@@ -67,7 +67,7 @@ def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable
                 engine.known.remember(tensor, assumed=not true)
             else:
                 engine.known.forget(tensor)
-        if is_alone and not known:
+        if is_alone and not known and base not in _READ_IN_PLACE:  # those may be gradients, which stay unknown
             engine.stand_in(tuple(outputs))
         return result
 
