@@ -18,13 +18,16 @@ def test_is_as_written_by_hand(rehearse, place, cards) -> None:
     switched = rehearse("fsdp_loop", place, measures=[f"fsdp:{cards}"])
     assert switched.ending.how == "steady"
     assert switched.measures == {"fsdp": True}
-    assert figures(switched) == figures(rehearse("fsdp_loop", place, cards))
+    by_hand = rehearse("fsdp_loop", place, cards, world=int(cards))
+    assert figures(switched) == figures(by_hand)
+    assert switched.communication == by_hand.communication
+    assert set(switched.communication) == {"all-gather", "reduce-scatter"}
 
 
 def test_blocks_are_checkpointed_within_their_shards(rehearse) -> None:
     switched = rehearse("fsdp_loop", measures=["checkpoint-blocks", "fsdp:4"])
     assert switched.measures == {"checkpoint-blocks": True, "fsdp": True}
-    assert figures(switched) == figures(rehearse("fsdp_checkpointed"))
+    assert figures(switched) == figures(rehearse("fsdp_checkpointed", world=4))
 
 
 def test_more_cards_take_less_of_each(rehearse) -> None:

@@ -194,3 +194,28 @@ def test_imports_that_look_at_the_card_are_had_once_for_each_card(
     assert after_warm.pop("seed") != cold.pop("seed")
     assert after_warm == cold
     assert (cold["is_initialized"], cold["is_bad_fork"], cold["fork"]) == (True, False, 1)
+
+
+def test_imports_that_look_at_the_card_are_had_once_for_each_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if find_spec("bitsandbytes") is None:
+        pytest.skip("bitsandbytes is not installed")
+    (tmp_path / "train.py").write_text(textwrap.dedent(LOOKS_EARLY))
+    monkeypatch.chdir(tmp_path)
+    words = ["train.py", "8", "0,1,2,3"]
+    seen = {}
+    with warm_rehearsals(["train.py"], gpu=CARD) as rehearse_one:
+        rehearse_one(words, quiet=True, world=2)  # teaches it what to import
+        capfd.readouterr()
+        for world, ranks in ((4, "last"), (2, "0"), (4, "0")):
+            result = rehearse_one(words, world=world, ranks=ranks)
+            seen[world, ranks] = (alike(result), facts(capfd.readouterr().err))
+        assert rehearse_one.why_cold == ""
+    told = {key: (found["environment"]["WORLD_SIZE"], found["environment"]["RANK"]) for key, (_, found) in seen.items()}
+    assert told == {(4, "last"): ("4", "3"), (2, "0"): ("2", "0"), (4, "0"): ("4", "0")}
+    found, after_warm = seen[4, "last"]
+    assert found == alike(rehearse(words, gpu=CARD, world=4, ranks="last"))
+    cold = facts(capfd.readouterr().err)
+    assert after_warm.pop("seed") != cold.pop("seed")
+    assert after_warm == cold

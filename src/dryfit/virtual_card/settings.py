@@ -78,16 +78,6 @@ class CardSettings:
         return ";".join(pairs)
 
 
-def plays_alone(text: str) -> bool:
-    """Whether settings as the C library reads them say that a process is the only one of its world.
-
-    >>> plays_alone("sm=89;alone=0;alone=1"), plays_alone("sm=89")
-    (True, False)
-    """
-    said = [pair.partition("=")[2] for pair in text.split(";") if pair.startswith("alone=")]
-    return bool(said) and said[-1] == "1"  # of two settings of one name the last counts
-
-
 def settings_of(card: Card, *, address_order: str = "linux", count: int = 1, alone: bool = False) -> CardSettings:
     """The settings of a card from the catalogue, on a machine with `count` of them.
 

@@ -1,6 +1,7 @@
-"""A language model with its loop, made on the host or on the card; sharded by FSDP2 over so many cards, if asked to."""
+"""A language model with its loop, made on the host or on the card; sharded by FSDP2 over so many cards, if asked to.
 
-import os
+Its rank then plays alone: rehearse it in a world of as many.
+"""
 
 import torch
 from language_model import Model, train
@@ -8,7 +9,6 @@ from language_model import Model, train
 
 def main(place="host", cards=""):
     if cards:
-        os.environ["DRYFIT_VIRTUAL_CARD"] += ";alone=1"
         from torch.distributed.fsdp import fully_shard
 
         torch.cuda.set_device(0)

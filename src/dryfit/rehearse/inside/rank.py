@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dryfit.virtual_card.settings import VARIABLE, plays_alone
+from dryfit.virtual_card import calls, in_front
 
 _ENOUGH, _NOT_YET, _ENDED = b"+", b"-", b"."
 # How long a rank that has seen enough waits for one that has not finished as many steps, as one that evaluates while
@@ -76,7 +76,7 @@ class Rank:
 
     def _becomes(self, rank: int, ranks: int) -> None:
         # A measure may spread a program for one card over several, and then says so to the card alone.
-        if self._alone or ranks < 2 or plays_alone(os.environ.get(VARIABLE, "")):
+        if self._alone or ranks < 2 or (in_front() and calls.plays_alone()):
             return
         self._on_rank(rank, ranks)
         self._rank = rank
