@@ -69,3 +69,11 @@ def test_looking_for_a_module_is_not_importing_it(tmp_path: Path) -> None:
         "importlib.util.find_spec('late')\nprint(seen)\nimport late\nprint(seen)"
     )
     assert run(code, tmp_path).split("\n") == ["[]", "['late']"]
+
+
+def test_the_first_code_of_every_process_loads_no_part_of_the_virtual_card(tmp_path: Path) -> None:
+    code = (
+        "import sys\nimport dryfit.rehearse.inside.bootstrap\n"
+        "print([name for name in sys.modules if name == 'torch' or 'virtual_card' in name])"
+    )
+    assert run(code, tmp_path) == "[]"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dryfit.errors import UsageError
-from dryfit.virtual_card.settings import MAX_DEVICES
 
 _CARDS_OF_A_NODE = 8
 _MOST_RANKS = 1 << 20
@@ -65,6 +64,8 @@ def world_of(size: int, nodes: int | None = None) -> World:
     Raises:
         UsageError: no world has such a size, or these nodes would not have equally many cards.
     """
+    from dryfit.virtual_card.settings import MAX_DEVICES  # here: every process of a rehearsal reads a `World` first
+
     if not 1 <= size <= _MOST_RANKS:
         raise UsageError(f"--world {size}: a world has 1 to {_MOST_RANKS} ranks, one for each card.")
     if nodes is None:
