@@ -34,7 +34,7 @@ def place(world: World, note: Callable[[str], None]) -> None:
     def accelerate(module: ModuleType) -> None:  # its launcher of one process; checked on 1.15.0
         module.simple_launcher = in_place_of(module.simple_launcher)  # type: ignore[attr-defined]
 
-    as_rank = functools.partial(os.environ.update, world.variables())
+    as_rank = functools.partial(_take, world.variables())
     after_import(
         "torch.distributed.launcher.api", lambda api: torch_private.start_one_worker(api, as_rank, agent_asked)
     )
@@ -45,6 +45,11 @@ def place(world: World, note: Callable[[str], None]) -> None:
     after_import(
         "deepspeed.launcher.runner", lambda runner: deepspeed_private.start_one_worker(runner, world, agent_asked)
     )
+
+
+def _take(variables: dict[str, str]) -> None:
+    """Have variables in the environment; the method of `os.environ` could not be sent to another process."""
+    os.environ.update(variables)
 
 
 def _asked(processes: int, nodes: int, world: World) -> str:
