@@ -11,6 +11,7 @@ import pytest
 from dryfit.cards import find_card
 from dryfit.rehearse.result import Ending, OutOfMemory, Result, StepPeak, Unknown
 from dryfit.rehearse.total import OUTSIDE, TAKEN, Part
+from dryfit.rehearse.world import World
 from dryfit.report.text import print_result, verdict_line
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -122,6 +123,11 @@ def test_the_report_is_as_committed(name: str, rewrite_goldens: bool) -> None:
 def test_the_verdict_is_the_first_line_whatever_the_width(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     assert printed(RESULTS[name]).splitlines()[0] == verdict_line(RESULTS[name])
+
+
+def test_the_need_of_a_rank_names_the_rank() -> None:
+    alone = dataclasses.replace(RESULTS["need"], world=World(size=8, rank=7))
+    assert verdict_line(alone).startswith("NEEDS 9.00 GiB reserved by PyTorch as rank 7 of 8; fits on ")
 
 
 def test_no_line_ends_in_blanks() -> None:

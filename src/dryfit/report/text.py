@@ -87,6 +87,8 @@ def verdict_line(result: Result) -> str:
 
 def _need_line(result: Result) -> str:
     need = f"NEEDS {format_bytes(result.peak_reserved_bytes)} reserved by PyTorch"
+    if result.world is not None:
+        need += f" as rank {result.world.rank} of {result.world.size}"
     if not result.fits_on:
         return f"{need}; no card of the catalogue holds it"
     named = ", ".join(result.fits_on[:_MOST_CARDS_NAMED])
