@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dryfit.rehearse.inside import torch_private, watchdog
-from dryfit.rehearse.inside.values import host
+from dryfit.rehearse.inside.values import dispatcher_private, host
 from dryfit.rehearse.inside.values.engine import Engine
 from dryfit.rehearse.inside.values.known import SMALL_BYTES, storage_identity
 from dryfit.virtual_card.calls import plays_alone
@@ -29,7 +29,7 @@ _PASSED_BYTES = 64 << 10
 def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel of a `c10d` operator, with the known storages brought up to date after it."""
     base = name.partition("::")[2].partition(".")[0]
-    names = [argument.name for argument in torch_private.operator_schema(name).arguments]
+    names = [argument.name for argument in dispatcher_private.operator_schema(name).arguments]
     group_at = names.index("process_group")
     root_at = names.index("root_rank") if "root_rank" in names else None
     inputs_at = [at for at, argument in enumerate(names) if argument.startswith("input")]
@@ -40,7 +40,7 @@ def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable
 
     def follow(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         watchdog.a_collective_is_called()
-        group = torch_private.process_group(args[group_at])
+        group = dispatcher_private.process_group(args[group_at])
         ranks = group.size()
         is_root = root_at is None or args[root_at] == group.rank()
         if base == "broadcast_" and (ranks == 1 or (alone and is_root)):
@@ -104,4 +104,4 @@ def _filled_together(tensors: list[torch.Tensor]) -> set[int]:
 def operators() -> list[str]:
     """The collectives with a CUDA kernel that write tensors."""
     unwritten = ("c10d::send", "c10d::barrier", "c10d::monitored_barrier_", "c10d::check_for_nan")
-    return [name for name in torch_private.cuda_operators("c10d") if name not in unwritten]
+    return [name for name in dispatcher_private.cuda_operators("c10d") if name not in unwritten]

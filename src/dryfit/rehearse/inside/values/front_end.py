@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from dryfit.rehearse.inside import torch_private
-from dryfit.rehearse.inside.values import collectives, decisions, launches, numbers
+from dryfit.rehearse.inside.values import collectives, decisions, dispatcher_private, launches, numbers
 from dryfit.rehearse.inside.values.engine import TINY_ELEMENTS, Engine
 from dryfit.rehearse.inside.values.known import SMALL_BYTES, storage_identity
 from dryfit.rehearse.inside.values.operators import Operator, followed, with_tensors_for_numbers
@@ -30,7 +29,7 @@ _KernelOf = Callable[[str, str], Callable[..., Any]]
 
 def install(engine: Engine) -> str:
     """Follow the program's operators from here on; says by which of the two ways."""
-    kernel_of = torch_private.computed_kernels()
+    kernel_of = dispatcher_private.computed_kernels()
     _follow_aten(engine, kernel_of)
     _follow_collectives(engine, kernel_of)
     _follow_torchvision(engine)
@@ -41,7 +40,7 @@ def install(engine: Engine) -> str:
 def _follow_aten(engine: Engine, kernel_of: _KernelOf | None) -> None:
     aten = _library("aten")
     keys = [(operator, "CUDA") for operator in followed()] + [(Operator("aten::_coalesce"), "SparseCUDA")]
-    taken = torch_private.backend_select_operators()
+    taken = dispatcher_private.backend_select_operators()
     for operator, key in keys:
         if kernel_of is not None:
             ours = _override(engine, operator, kernel_of(operator.name, key))
@@ -57,12 +56,12 @@ def _follow_collectives(engine: Engine, kernel_of: _KernelOf | None) -> None:
             ours = collectives.following(engine, name, kernel_of(name, "CUDA"))
             c10d.impl(name[6:], ours, "CUDA", with_keyset=True)
         else:
-            below = torch_private.below_backend_select(Operator(name).overload)
+            below = dispatcher_private.below_backend_select(Operator(name).overload)
             c10d.impl(name[6:], collectives.following(engine, name, below), "BackendSelect", with_keyset=True)
 
 
 def _library(namespace: str) -> Any:
-    library = torch_private.operator_library(namespace)
+    library = dispatcher_private.operator_library(namespace)
     _libraries.append(library)
     return library
 
@@ -83,15 +82,15 @@ def _follow_torchvision(engine: Engine) -> None:
 
 def _selected(engine: Engine, operator: Operator, key: str) -> Callable[..., Any]:
     """Our kernel for BackendSelect, which sees the operators of every device."""
-    wanted, keys_below = torch_private.dispatch_key(key), torch_private.keys_below_backend_select()
-    first_key = torch_private.first_key()
+    wanted, keys_below = dispatcher_private.dispatch_key(key), dispatcher_private.keys_below_backend_select()
+    first_key = dispatcher_private.first_key()
     below: Callable[..., Any] | None = None
     ours: Callable[..., Any] | None = None
 
     def select(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal below, ours
         if below is None or ours is None:
-            below = torch_private.below_backend_select(operator.overload)
+            below = dispatcher_private.below_backend_select(operator.overload)
             ours = _override(engine, operator, below)
         if first_key(keyset & keys_below) == wanted:
             return ours(keyset, *args, **kwargs)

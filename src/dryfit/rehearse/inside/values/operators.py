@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dryfit.rehearse.inside import torch_private
+from dryfit.rehearse.inside.values import dispatcher_private
 
 # Kernels for CUDA that only make or re-describe memory, and so write no value; `zero_` calls `fill_`.
 _NO_VALUES = re.compile(
@@ -49,7 +49,7 @@ class Operator:
     """
 
     def __init__(self, name: str) -> None:
-        schema = torch_private.operator_schema(name)
+        schema = dispatcher_private.operator_schema(name)
         self.name = name
         self.base = name.partition("::")[2].partition(".")[0]
         self.written = tuple(
@@ -122,7 +122,7 @@ def _tensor_for(number: complex, dtype: torch.dtype) -> torch.Tensor:
 
 def followed() -> list[Operator]:
     """The operators of `aten` that are followed, as this torch has them: about a thousand."""
-    names = [name for name in torch_private.cuda_operators("aten") if not _NO_VALUES.match(name)]
+    names = [name for name in dispatcher_private.cuda_operators("aten") if not _NO_VALUES.match(name)]
     operators = [Operator(name) for name in names if name not in _NOT_FOR_PYTHON]
     kept = [operator for operator in operators if operator.written or not _HEAVY.search(operator.name)]
     return [*kept, *(Operator(name) for name in _FOLLOWED_BESIDES)]
