@@ -36,10 +36,10 @@ def following(engine: Engine, name: str, kernel: Callable[..., Any]) -> Callable
     if not inputs_at and base in _READ_IN_PLACE:
         inputs_at = [0]
     outputs_at = [at for at in range(len(names)) if at not in inputs_at or base in _READ_IN_PLACE]
-    alone = plays_alone()
 
     def follow(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         watchdog.a_collective_is_called()
+        alone = plays_alone()  # asked here: a fork server places this, and must not have looked at its card
         group = dispatcher_private.process_group(args[group_at])
         ranks = group.size()
         is_root = root_at is None or args[root_at] == group.rank()
