@@ -1,10 +1,13 @@
-"""DeepSpeed's own optimizers, without what they would first have compiled. Checked on 0.19.8."""
+"""Private names of DeepSpeed: where it keeps shards, and what its optimizers compile. Checked on 0.19.8."""
 
 from __future__ import annotations
 
 import functools
 from types import ModuleType
 from typing import Any
+
+SHARD = "ds_tensor"
+"""Where ZeRO-3 keeps this rank's part of a parameter, as an attribute; the parameter is empty between uses."""
 
 # Each writes to the tensors that it is given, and takes no memory. The first two are for the card and need nvcc, the
 # others are for the host and take g++ more than a minute.

@@ -10,13 +10,11 @@ import torch
 
 from dryfit.recording import model
 from dryfit.rehearse.inside import fsdp_private, names, tensors
+from dryfit.rehearse.inside.deepspeed_private import SHARD
 from dryfit.rehearse.inside.names import Names, joined
 
 Position = tuple[int, ...]
 """For each device, how many allocations, frees and failures its allocator has counted."""
-
-# Where DeepSpeed's ZeRO-3 keeps this rank's part of a parameter, which is empty itself between uses. Checked on 0.19.8.
-_SHARD = "ds_tensor"
 
 
 class LabelAt(NamedTuple):
@@ -102,7 +100,7 @@ class Labels:
     def _attributes(self, position: Position, path: str, of: Any) -> None:
         for key, value in _attributes_of(of):
             found = [tensor for _, tensor in tensors.tensors_in(value) if self.names.parameter_name(tensor) is None]
-            owner = model.PARAMETER if key == _SHARD else model.BUFFER
+            owner = model.PARAMETER if key == SHARD else model.BUFFER
             self._give(position, owner, ((joined(path, key), tensor) for tensor in found))
 
     def _give(self, position: Position, owner: str, found: Iterable[tuple[str, Any]]) -> None:

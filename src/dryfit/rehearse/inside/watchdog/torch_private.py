@@ -16,17 +16,17 @@ def wait_for_watchdog() -> None:
     """Wait until NCCL's watchdog thread has looked at every collective that has been called; 0.1 s where there are any.
 
     `_wait_for_pending_works` polls every 100 ms and returns at once where nothing is left to look at. Checked on
-    2.14.1; process groups have had it since 2.1, backends perhaps not. A fork of the process has no watchdog.
+    2.14.1; where a torch has no such call, one pause is enough for all groups. A fork of the process has no watchdog.
     """
     import torch
 
     if torch.cuda._is_in_bad_fork():
         return
     for backend in _nccl_backends():
-        if hasattr(backend, "_wait_for_pending_works"):
-            backend._wait_for_pending_works()
-        else:
+        if not hasattr(backend, "_wait_for_pending_works"):
             time.sleep(_PAUSE_SECONDS)
+            return
+        backend._wait_for_pending_works()
 
 
 def _nccl_backends() -> Iterator[Any]:
