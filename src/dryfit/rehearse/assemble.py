@@ -27,7 +27,7 @@ from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.failed_ranks import ending_of_ranks
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
 from dryfit.rehearse.processes import Process, read_process
-from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Ending, OutOfMemory, Result, sent_bytes_of
 from dryfit.rehearse.total import Part
 from dryfit.units import format_bytes
 
@@ -144,7 +144,7 @@ def _facts(main: Process | None) -> Facts | None:
     if main is None or main.end is None or not main.end.get("program"):
         return None
     facts = from_plain(Facts, main.end["program"])
-    return replace(facts, sent_bytes=sum(each.sent_bytes for each in main.communication.values()))
+    return replace(facts, sent_bytes=sent_bytes_of(main.communication))
 
 
 def processes_of(observed: Observed) -> list[Process]:

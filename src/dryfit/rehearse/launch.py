@@ -20,11 +20,12 @@ from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.child import Request, run_once
 from dryfit.rehearse.command import command_line, devices_of
+from dryfit.rehearse.deciding_rank import worst_of
+from dryfit.rehearse.endings import EXIT_INTERRUPTED
 from dryfit.rehearse.findings_of_ranks import with_findings_of_ranks
 from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
-from dryfit.rehearse.of_ranks import worst_of
 from dryfit.rehearse.result import Result
 from dryfit.rehearse.world import World, ranks_of, world_of
 from dryfit.virtual_card import installed_torch
@@ -133,6 +134,8 @@ def rehearse(
                 _settled(of_rank, settings, card, run, judged) if not figures_only else judged(run(of_rank, settings))
             )
             results.append(with_findings_of_ranks(dataclasses.replace(result, world=each or result.world)))
+            if result.exit_code == EXIT_INTERRUPTED:
+                break
         return worst_of(results)
 
 

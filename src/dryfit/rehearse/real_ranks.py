@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dryfit.rehearse.processes import Process
-from dryfit.rehearse.result import RankPeak
+from dryfit.rehearse.result import RankPeak, sent_bytes_of
 from dryfit.rehearse.total import Part, range_of
 from dryfit.rehearse.world import World
 
@@ -37,7 +37,7 @@ def peaks_of_ranks(
             peak_allocated_bytes=process.allocated_bytes,
             peak_reserved_bytes=process.reserved_bytes,
             peak_total_bytes=range_of(parts_of[process.pid])["expected"],
-            sent_bytes=sum(each.sent_bytes for each in process.communication.values()),
+            sent_bytes=sent_bytes_of(process.communication),
         )
         for process in ranks
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ class Communication:
     calls: int
     payload_bytes: int
     sent_bytes: int
+
+
+def sent_bytes_of(communication: Mapping[str, Communication]) -> int:
+    """What one rank sends in a step, by all kinds of calls together."""
+    return sum(each.sent_bytes for each in communication.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

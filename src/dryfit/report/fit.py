@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from dryfit.rehearse.result import sent_bytes_of
 from dryfit.rehearse.world import world_of
 from dryfit.report.command import run_command
 from dryfit.report.terminal import open_console, plain, sentence, table
@@ -191,7 +192,7 @@ def _all_answers(console: Console, fit: Fit) -> None:
 
 def _sent(trial: Trial | None) -> str:
     """What a rank sends to others in each step, "" where that is nothing."""
-    sent_bytes = sum(each.sent_bytes for each in trial.communication.values()) if trial is not None else 0
+    sent_bytes = sent_bytes_of(trial.communication) if trial is not None else 0
     return format_bytes(sent_bytes) if sent_bytes else ""
 
 

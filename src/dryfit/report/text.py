@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from dryfit.places import as_seen_from_here
 from dryfit.rehearse.address_orders import doubt
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
-from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Communication, RankPeak, Result, Unknown
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Communication, RankPeak, Result, Unknown, sent_bytes_of
 from dryfit.rehearse.total import ADDRESSES, Part, has_to_fit_bytes
 from dryfit.report.columns import aligned
 from dryfit.report.findings import print_findings
@@ -203,9 +203,8 @@ def communication_line(communication: Mapping[str, Communication]) -> str:
     'Each step sends 3.00 MiB: all-gather 3.00 MiB'
     """
     kinds = sorted(communication.items(), key=lambda item: -item[1].sent_bytes)
-    total_bytes = sum(each.sent_bytes for each in communication.values())
     parts = ", ".join(f"{kind} {format_bytes(each.sent_bytes)}" for kind, each in kinds if each.sent_bytes)
-    return f"Each step sends {format_bytes(total_bytes)}{f': {parts}' if parts else ''}"
+    return f"Each step sends {format_bytes(sent_bytes_of(communication))}{f': {parts}' if parts else ''}"
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

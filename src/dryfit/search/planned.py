@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dryfit.measures.price import Price
 from dryfit.plain import to_plain
 from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, EXIT_LIMIT, EXIT_USAGE
-from dryfit.rehearse.result import Communication, RankPeak
+from dryfit.rehearse.result import Communication, RankPeak, sent_bytes_of
 from dryfit.rehearse.world import World
 from dryfit.saved import read_saved, write_saved
 from dryfit.search.combinations import Order
@@ -56,7 +56,7 @@ class Tried:
     @property
     def sent_bytes(self) -> int:
         """What one rank sends to others in each step, 0 for a program on one card."""
-        return sum(each.sent_bytes for each in self.communication.values())
+        return sent_bytes_of(self.communication)
 
     @property
     def order(self) -> tuple[int, Order, int]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result
+from dryfit.rehearse.endings import EXIT_INTERRUPTED, WHOLE
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result, sent_bytes_of
 
 
 def worst_of(results: Sequence[Result]) -> Result:
     """The result of the rank that decides, with the peaks of all of them.
 
-    That is one that does not fit, or else one whose answer is not known, or else the one that takes most. They took as
-    long as all of them together.
+    That is one that was interrupted, or else one that does not fit, or has no answer, as after an error of its own, or
+    one that is too close to call, or else the one that takes most. They took as long as all of them together.
     """
     if len(results) == 1:
         return results[0]
@@ -24,7 +25,7 @@ def worst_of(results: Sequence[Result]) -> Result:
             peak_allocated_bytes=result.peak_allocated_bytes,
             peak_reserved_bytes=result.peak_reserved_bytes,
             peak_total_bytes=result.peak_total_bytes,
-            sent_bytes=sum(each.sent_bytes for each in result.communication.values()),
+            sent_bytes=sent_bytes_of(result.communication),
         )
         for result in results
         if result.world is not None
@@ -34,4 +35,10 @@ def worst_of(results: Sequence[Result]) -> Result:
 
 
 def _how_bad(result: Result) -> int:
-    return {FITS: 0, DOES_NOT_FIT: 2}.get(result.verdict, 1)
+    if result.exit_code == EXIT_INTERRUPTED:
+        return 4
+    if result.verdict == DOES_NOT_FIT:
+        return 3
+    if result.ending.how not in WHOLE:
+        return 2
+    return 0 if result.verdict == FITS else 1
