@@ -42,6 +42,23 @@ gpu = ["a100-80gb", "t4"]
 [options]
 steps = 2
 """
+OF_RANKS = """
+import os
+import torch
+from torch import distributed
+
+ranks = int(os.environ.get("WORLD_SIZE", "1"))
+assert torch.cuda.device_count() == {1: 3, 2: 2}[ranks]
+if ranks > 1:
+    distributed.init_process_group("nccl")
+model = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.empty(8, 1024, device="cuda")).sum().backward()
+    if ranks > 1:
+        distributed.all_reduce(model.weight.grad)
+    optimizer.step()
+"""
 ONE = ("--jobs", "1")  # imports torch once
 RAY = """
 import sys, ray
@@ -163,6 +180,22 @@ def test_a_cell_is_what_a_run_of_its_own_finds(project: Path, variables: dict[st
     for name in ("verdict", "peak_allocated_bytes", "peak_reserved_bytes", "peak_total_bytes", "steps"):
         assert rows[2][name] == result[name]
     assert rows[2]["peak_total_low_bytes"] == result["peak_total_range_bytes"]["low"]
+
+
+def test_options_of_a_world_are_of_the_cells_that_have_one(project: Path, variables: dict[str, str]) -> None:
+    (project / "train.py").write_text(OF_RANKS)
+    (project / "grid.toml").write_text(
+        'program = [{name = "alone", words = ["train.py"]}, {name = "ranks", words = ["train.py"], grid.world = 2}]\n'
+        '[grid]\ngpu = "l4"\n[options]\ncards = 3\nranks = "0,last"\n'
+    )
+    done = sweep(project, variables, *ONE, "-o", "table.json")
+    rows = json.loads((project / "table.json").read_text())
+    assert [(row["error_sentence"], row["verdict"]) for row in rows] == [("", "fits")] * 2, done.stderr
+    assert [row["sent_bytes"] for row in rows] == [0, 4 << 20]  # 2 (n - 1) / n of 4 MiB of gradients, for n = 2
+    head, alone, ranks = done.stdout.splitlines()[2:5]
+    assert "sent per step" in head
+    assert "4.00 MiB" in ranks
+    assert "4.00 MiB" not in alone
 
 
 def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing(project: Path, variables: dict[str, str]) -> None:

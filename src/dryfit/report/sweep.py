@@ -14,7 +14,7 @@ from dryfit.sweeping.row import Outcome
 from dryfit.units import format_bytes
 
 _MOST_ROWS = 60
-_FIGURES = ("answer", "allocated", "reserved", "nvidia-smi shows", "steps", "seconds")
+_FIGURES = ("answer", "allocated", "reserved", "nvidia-smi shows", "sent per step", "steps", "seconds")
 
 
 def print_sweep(sweep: Sweep, file: TextIO | None = None) -> None:
@@ -80,12 +80,13 @@ def _notes(sweep: Sweep) -> list[str]:
 
 def _figures(outcome: Outcome) -> list[str]:
     if outcome.error:
-        return [f"failed: {outcome.error}", "", "", "", "", ""]
+        return [f"failed: {outcome.error}", *[""] * (len(_FIGURES) - 1)]
     answer = {"unknown": "too close to call"}.get(outcome.verdict, outcome.verdict)
     if outcome.smallest_card is not None:
         answer = f"{outcome.smallest_card} holds it"
     sizes = (outcome.peak_allocated_bytes, outcome.peak_reserved_bytes, outcome.peak_total_bytes)
-    return [answer, *(format_bytes(size or 0) for size in sizes), str(outcome.steps), f"{outcome.seconds:.1f}"]
+    sent = format_bytes(outcome.sent_bytes) if outcome.sent_bytes else ""
+    return [answer, *(format_bytes(size or 0) for size in sizes), sent, str(outcome.steps), f"{outcome.seconds:.1f}"]
 
 
 def _varies(rows: list[dict[str, object]], name: str) -> bool:

@@ -79,6 +79,7 @@ def _rehearsed(rehearse_one: WarmRehearsals, asked: dict[str, Any], job: Job) ->
                 f"The worker {os.uname().nodename} has dryfit {dryfit.__version__}, and dryfit {job.dryfit} asks for "
                 "the sweep; install the same version on both."
             )
+        asked |= {"nodes": None, "ranks": "0"} if asked["world"] is None else {"cards": None}  # are of other cells
         result = rehearse_one(words, figures_only=True, **asked)
         if result.exit_code != EXIT_INTERRUPTED and result.card is not None and asked["gpu"] is not None:
             card = find_card(asked["gpu"], memory_bytes=job.options.get("memory_bytes"))

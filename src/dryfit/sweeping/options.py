@@ -105,6 +105,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "host-memory": ("host_memory_bytes", _size),
     "nodes": ("nodes", _count),
     "ranks": ("ranks", _ranks),
+    "cards": ("cards", _count),
     "longest": ("longest", _longest),
     "assume": ("assume", _assume),
     "address-order": ("address_order", _order),

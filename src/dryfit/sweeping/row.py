@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dryfit.rehearse.endings import EXIT_DOES_NOT_FIT, EXIT_FITS, SAYS_MORE, WHOLE
-from dryfit.rehearse.result import DOES_NOT_FIT, Result
+from dryfit.rehearse.result import DOES_NOT_FIT, Result, sent_bytes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Outcome:
 
     `error` is the class of an exception, or how the rehearsal ended, and `error_sentence` what there is to say of it;
     both are "" where the cell has an answer. `smallest_card` is the smallest of the catalogue that holds the program,
-    where no card was named. `ending` is as in a `Result`, `torch` the version that was rehearsed with.
+    where no card was named. `sent_bytes` is what a step sends to other ranks. `ending` is as in a `Result`, `torch` the version that was rehearsed with.
     """
 
     verdict: str = ""
@@ -24,6 +24,7 @@ class Outcome:
     peak_total_low_bytes: int | None = None
     peak_total_bytes: int | None = None
     peak_total_high_bytes: int | None = None
+    sent_bytes: int | None = None
     smallest_card: str | None = None
     steps: int | None = None
     seconds: float = 0.0
@@ -83,6 +84,7 @@ def outcome_of(result: Result) -> Outcome:
         peak_total_low_bytes=total["low"],
         peak_total_bytes=total["expected"],
         peak_total_high_bytes=total["high"],
+        sent_bytes=sent_bytes_of(result.communication),
         smallest_card=result.fits_on[0] if result.fits_on and result.verdict != DOES_NOT_FIT else None,
     )
 
