@@ -15,7 +15,8 @@ class Outcome:
 
     `error` is the class of an exception, or how the rehearsal ended, and `error_sentence` what there is to say of it;
     both are "" where the cell has an answer. `smallest_card` is the smallest of the catalogue that holds the program,
-    where no card was named. `sent_bytes` is what a step sends to other ranks. `ending` is as in a `Result`, `torch` the version that was rehearsed with.
+    where no card was named. `sent_bytes` is what a step sends to other ranks. `ending` is as in a `Result`, `torch` the
+    version that was rehearsed with.
     """
 
     verdict: str = ""
