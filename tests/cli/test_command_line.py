@@ -71,12 +71,12 @@ OPTIONS = {
     "fit": {
         "--help", "--gpu", "--reserve", "--vary", "--effective", "--gpus", "--steps", "--seconds", "--host-memory",
         "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights", "--assume",
-        "--json", "--output", "--longest", "--world", "--nodes",
+        "--json", "--output", "--longest", "--world", "--nodes", "--cards",
     },
     "plan": {
         "--help", "--gpu", "--reserve", "--keep", "--batch", "--only", "--also", "--without", "--most", "--steps",
         "--seconds", "--host-memory", "--jobs", "--no-cache", "--allow-network", "--skip-weights", "--exact-weights",
-        "--assume", "--json", "--output", "--longest", "--world", "--nodes",
+        "--assume", "--json", "--output", "--longest", "--world", "--nodes", "--cards",
     },
     "sweep": {
         "--help", "--output", "--backend", "--address", "--jobs", "--retry", "--again", "--rows", "--json",

@@ -250,7 +250,12 @@ def test_bad_input_is_a_sentence_and_2(
 
 
 def test_cards_are_named_with_commas_or_each_with_an_option(fit: Fit, project: Path) -> None:
-    (project / "train.py").write_text("import sys, torch\ntorch.empty(int(sys.argv[1]) << 30, device='cuda')\n")
+    """And the machine has as many of each as --cards says."""
+    (project / "train.py").write_text(
+        "import sys, torch\nassert torch.cuda.device_count() == 2\ntorch.empty(int(sys.argv[1]) << 30, device='cuda')\n"
+    )
     cards = ("--gpu", "t4,l4", "--gpu", "sm=80,sms=108,memory=4GiB")
-    found = json.loads(fit("--json", *cards, "--vary", "gib=1,2", "train.py", "{gib}").stdout)
+    found = json.loads(fit("--json", *cards, "--cards", "2", "--vary", "gib=1,2", "train.py", "{gib}").stdout)
     assert [answer["gpu"] for answer in found["answers"]] == ["t4", "l4", "sm=80,sms=108,memory=4GiB"]
+    assert [answer["largest"] for answer in found["answers"]] == [2, 2, None]  # GiB of 4 bytes each
+    assert found["options"] == {"cards": 2}

@@ -185,6 +185,7 @@ def test_a_program_without_a_process_group_is_said_to_be_alone(make_plan: MakePl
             {"world": 8, "nodes": 3},
             "--world 8 --nodes 3: 8 ranks cannot be shared out equally among 3 nodes; every node",
         ),
+        ({"world": 8, "cards": 2}, "--cards 2 --world 8: the world says how many cards there are; leave one out."),
         ({"nodes": 3}, "--nodes says how many machines share a world: give its number of ranks, as in --world 8."),
     ],
 )

@@ -118,6 +118,10 @@ def test_it_is_saved_and_read_back(search: Search, tmp_path: Path) -> None:
             r"--gpus 2 and --world both say how many cards share the batch; leave out --gpus\.",
         ),
         (
+            {"world": [2, 4], "cards": 4},
+            r"--cards 4 --world 2,4: the world says how many cards there are; leave one out",
+        ),
+        (
             {"world": [8, 64], "effective": 32},
             r"--effective 32 cannot be split over --world 64: each rank needs at least 1\.",
         ),

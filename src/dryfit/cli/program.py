@@ -25,6 +25,17 @@ def add_assume(add: Any) -> None:
     )
 
 
+def add_cards(add: Any) -> None:
+    """Take `--cards`; `add` is `add_argument` of a group."""
+    add(
+        "--cards",
+        metavar="N",
+        type=int,
+        help="how many the machine has, for a program that starts a process for each by itself "
+        "(torch.multiprocessing.spawn); default: as many as torchrun or another launcher is told to start processes",
+    )
+
+
 def program_of(arguments: argparse.Namespace) -> list[str]:
     """The words of the program, without the `--` that may stand before it."""
     words: list[str] = ["-m", *arguments.module] if arguments.module is not None else arguments.program

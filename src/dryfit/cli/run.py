@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dryfit.cli.files import check_places, write
 from dryfit.cli.longest import add_longest
-from dryfit.cli.program import add_assume, add_program, check_machine, program_of
+from dryfit.cli.program import add_assume, add_cards, add_program, check_machine, program_of
 from dryfit.errors import DryfitError
 
 if TYPE_CHECKING:
@@ -41,13 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where new segments go: as Linux drivers place them (default), upwards or downwards; up to torch 2.11 "
         "this decides ties in the allocator",
     )
-    add(
-        "--cards",
-        metavar="N",
-        type=int,
-        help="how many the machine has, for a program that starts a process for each by itself "
-        "(torch.multiprocessing.spawn); default: as many as torchrun or another launcher is told to start processes",
-    )
+    add_cards(add)
     add = parser.add_argument_group("one rank of many").add_argument
     add(
         "--world",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dryfit.cli.longest import add_longest
-from dryfit.cli.program import add_assume
+from dryfit.cli.program import add_assume, add_cards
 
 
 class Answer(Protocol):
@@ -40,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser, *, answer: str) -> None:
     add("--skip-weights", action="store_true", help="from_pretrained builds from the config and reads no weights")
     add("--exact-weights", action="store_true", help="draw big initial weights on the host, which are zeros otherwise")
     add_assume(add)
+    add_cards(add)
     add = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help=f"print the {answer} as JSON")
     add("-o", "--output", metavar="FILE", help=f"save the {answer} as JSON")
@@ -68,6 +69,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "allow_network": arguments.allow_network,
         "skip_weights": arguments.skip_weights,
         "exact_weights": arguments.exact_weights,
+        "cards": arguments.cards,
         "jobs": arguments.jobs,
         "cache": not arguments.no_cache,
         "progress": sys.stderr,

@@ -27,7 +27,7 @@ from dryfit.rehearse.footprints import with_footprint
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS, limits_of
 from dryfit.rehearse.result import Result
-from dryfit.rehearse.world import World, ranks_of, world_of
+from dryfit.rehearse.world import World, check_cards, ranks_of, world_of
 from dryfit.virtual_card import installed_torch
 from dryfit.virtual_card.settings import CardSettings, settings_of
 
@@ -96,8 +96,7 @@ def rehearse(
     measures_of(measures)
     card, named = _card(gpu, memory_bytes)
     worlds = _worlds(world, nodes, ranks)
-    if cards is not None and world is not None:
-        raise UsageError(f"--cards {cards} --world {world}: the world says how many cards there are; leave one out.")
+    check_cards(cards, [world] if world is not None else [])
     with as_words(program) as words:
         request = Request(
             program=words,

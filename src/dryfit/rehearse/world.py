@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dryfit.errors import UsageError
@@ -82,6 +83,17 @@ def world_of(size: int, nodes: int | None = None) -> World:
             "say with --nodes how many machines there are."
         )
     return World(size=size, nodes=nodes)
+
+
+def check_cards(cards: int | None, worlds: Sequence[int]) -> None:
+    """See that `cards` are not given beside worlds of these sizes.
+
+    Raises:
+        UsageError: they are.
+    """
+    if cards is not None and worlds:
+        sizes = ",".join(map(str, worlds))
+        raise UsageError(f"--cards {cards} --world {sizes}: the world says how many cards there are; leave one out.")
 
 
 def ranks_of(text: str, world: World) -> list[int]:

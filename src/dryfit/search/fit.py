@@ -15,7 +15,7 @@ from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS
-from dryfit.rehearse.world import World, world_of
+from dryfit.rehearse.world import World, check_cards, world_of
 from dryfit.search.answering import answers_of_row
 from dryfit.search.found import Fit
 from dryfit.search.rehearsing import Rehearsals, all_at_once
@@ -40,6 +40,7 @@ def fit(
     allow_network: bool = False,
     skip_weights: bool = False,
     exact_weights: bool = False,
+    cards: int | None = None,
     longest: bool | str = False,
     assume: Assume = (),
     jobs: int | None = None,
@@ -62,7 +63,7 @@ def fit(
 
     With `world`, one or several numbers of ranks, each is a search of its own, in which the program plays rank 0 of so
     many alone, and with the largest value that fits the last rank too; `effective` is then split over each of them.
-    `nodes` machines share each.
+    `nodes` machines share each. `cards` is as in `dryfit.run`.
 
     Raises:
         UsageError: nothing to search, a placeholder without values, no such card or world, a setting out of range.
@@ -71,14 +72,17 @@ def fit(
     values = vary or {}
     with as_words(program, values) as words:
         sweep = sweep_of(words, values)
-        cards = _cards(gpu, reserve_bytes)
+        searched = _cards(gpu, reserve_bytes)
         _check(effective, gpus, jobs)
-        worlds = _worlds([world] if isinstance(world, int) else world, nodes, effective, gpus)
+        sizes = [world] if isinstance(world, int) else world
+        check_cards(cards, sizes)
+        worlds = _worlds(sizes, nodes, effective, gpus)
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
             "skip_weights": skip_weights,
             "exact_weights": exact_weights,
+            "cards": cards,
             "longest": checked(longest),
             "assume": list(map(str, parse(assume))),
         }
@@ -96,7 +100,7 @@ def fit(
             sweep=sweep,
         ) as rehearsals:
             searches = [
-                functools.partial(answers_of_row, rehearsals, row, cards, reserve_bytes, effective, gpus, each)
+                functools.partial(answers_of_row, rehearsals, row, searched, reserve_bytes, effective, gpus, each)
                 for row in sweep.rows
                 for each in worlds
             ]

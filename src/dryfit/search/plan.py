@@ -15,6 +15,7 @@ from dryfit.rehearse.assumptions import Assume, parse
 from dryfit.rehearse.callables import Program, as_called, as_words
 from dryfit.rehearse.inside.longest.asked import checked
 from dryfit.rehearse.limits import DEFAULT_SECONDS
+from dryfit.rehearse.world import check_cards
 from dryfit.search.choosing import Wishes, to_write
 from dryfit.search.planned import Extent, Plan, Tried
 from dryfit.search.planning import Findings, find_out
@@ -48,6 +49,7 @@ def plan(
     allow_network: bool = False,
     skip_weights: bool = False,
     exact_weights: bool = False,
+    cards: int | None = None,
     longest: bool | str = False,
     assume: Assume = (),
     jobs: int | None = None,
@@ -79,12 +81,14 @@ def plan(
         wishes = Wishes(keep=keep, only=_names(only), also=_names(also), without=_names(without), batch=batch)
         wishes.check()
         _check(most, jobs)
+        check_cards(cards, [world] if world is not None else [])
         ranks = one_world(world, nodes)
         options: dict[str, Any] = {
             "steps": steps,
             "allow_network": allow_network,
             "skip_weights": skip_weights,
             "exact_weights": exact_weights,
+            "cards": cards,
             "longest": checked(longest),
             "assume": list(map(str, parse(assume))),
         }
