@@ -44,6 +44,8 @@ def rank(number: int, verdict: str, peak_bytes: int, ending: Ending = WHOLE, exi
         ([rank(1, FITS, 3 * MIB), rank(2, UNKNOWN, MIB)], 2),  # too close to call
         ([rank(1, UNKNOWN, 3 * MIB), rank(2, UNKNOWN, MIB, FAILED, EXIT_USAGE)], 2),  # without a card, or too close
         ([rank(1, DOES_NOT_FIT, MIB), rank(2, UNKNOWN, 3 * MIB, FAILED, EXIT_USAGE)], 1),
+        ([rank(1, UNKNOWN, 0, exit_code=EXIT_USAGE)], 0),  # which used no card
+        ([rank(1, UNKNOWN, 0, FAILED, EXIT_USAGE)], 1),
         ([rank(1, UNKNOWN, MIB, Ending(how=INTERRUPTED, sentence=""), 130), rank(2, DOES_NOT_FIT, 3 * MIB)], 1),
     ],
 )
@@ -54,8 +56,17 @@ def test_the_rank_that_decides(others: list[Result], decides: int) -> None:
     assert [(each.rank, each.verdict, each.sent_bytes) for each in found.ranks] == [
         (number, result.verdict, 6 + number) for number, result in enumerate(results)
     ]
-    assert found.wall_seconds == 4.5
+    assert found.wall_seconds == 1.5 * len(results)
     assert found.exit_code == results[decides].exit_code
+
+
+def test_what_became_of_the_other_ranks_is_said() -> None:
+    failed = Ending(how="raised", sentence="train.py failed.")
+    unused = [rank(number, UNKNOWN, 0, exit_code=EXIT_USAGE) for number in (1, 3)]
+    found = worst_of([rank(0, DOES_NOT_FIT, MIB), unused[0], rank(2, UNKNOWN, MIB, failed, EXIT_USAGE), unused[1]])
+    assert found.notes == ["Rank 2: train.py failed.", "Ranks 1 and 3 used no card."]
+    assert worst_of(unused).world == World(size=4, rank=1)
+    assert worst_of(unused).exit_code == EXIT_USAGE
 
 
 def test_after_ctrl_c_no_further_rank_begins(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dryfit.cards import find_card
-from dryfit.rehearse.result import Ending, OutOfMemory, Result, StepPeak, Unknown
+from dryfit.rehearse.result import Ending, OutOfMemory, RankPeak, Result, StepPeak, Unknown
 from dryfit.rehearse.total import OUTSIDE, TAKEN, Part
 from dryfit.rehearse.world import World
 from dryfit.report.text import print_result, verdict_line
@@ -130,6 +130,29 @@ def test_the_need_of_a_rank_names_the_rank() -> None:
     assert verdict_line(alone).startswith("NEEDS 9.00 GiB reserved by PyTorch as rank 7 of 8; fits on ")
 
 
+def test_a_rank_that_failed_is_named_with_its_error_in_the_first_line() -> None:
+    """With the figures of the other one, which had an answer, below."""
+    ranks = [
+        RankPeak(rank=rank, verdict=verdict, peak_allocated_bytes=each, peak_reserved_bytes=each, peak_total_bytes=each)
+        for rank, verdict, each in ((0, "fits", 3 * GIB), (7, "unknown", 0))
+    ]
+    late = dataclasses.replace(RESULTS["failed-late"], world=World(size=8, rank=7), ranks=ranks)
+    assert verdict_line(late) == (
+        "UNKNOWN on NVIDIA GeForce RTX 4090 as rank 7 of 8: took 10.00 GiB of 23.52 GiB until it was over. train.py "
+        "failed after 4 steps."
+    )
+    of_no_card = dataclasses.replace(late, card=None)
+    assert verdict_line(of_no_card) == (
+        "UNKNOWN as rank 7 of 8: took 9.00 GiB reserved by PyTorch until it was over. train.py failed after 4 steps."
+    )
+    early = dataclasses.replace(late, peak_reserved_bytes=0, peak_total_bytes=0)
+    assert verdict_line(early) == "NOTHING MEASURED as rank 7 of 8: train.py failed after 4 steps."
+    lines = printed(early).splitlines()
+    assert "   0   3.00 GiB  3.00 GiB    3.00 GiB          0 B  fits" in lines
+    assert "   7        0 B       0 B         0 B          0 B  nothing measured" in lines
+    assert printed(early).count("train.py failed after 4 steps.") == 1
+
+
 def test_no_line_ends_in_blanks() -> None:
     for result in RESULTS.values():
         assert [line for line in printed(result).splitlines() if line != line.rstrip()] == []
@@ -145,7 +168,8 @@ def test_what_a_program_says_does_nothing_to_the_terminal() -> None:
     written = io.StringIO()
     print_result(bad, written)
     text = written.getvalue()
-    assert "The program raised Oops: a\\x1b[2J[red]b\nTwo lines:\n  of a traceback\n" in text
+    assert "The program raised Oops: a\\x1b[2J[red]b\n" in text
+    assert "\nTwo lines:\n  of a traceback\n" in text
     assert "x\\x07y" in text
     assert "\x1b" not in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from dryfit.rehearse.endings import EXIT_INTERRUPTED, WHOLE
+from dryfit.rehearse.endings import EXIT_INTERRUPTED, WHOLE, names_of_ranks
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result, sent_bytes_of
 
 
@@ -13,7 +13,8 @@ def worst_of(results: Sequence[Result]) -> Result:
     """The result of the rank that decides, with the peaks of all of them.
 
     That is one that was interrupted, or else one that does not fit, or has no answer, as after an error of its own, or
-    one that is too close to call, or else the one that takes most. They took as long as all of them together.
+    one that is too close to call, or else the one that takes most. One that ended without using a card decides only
+    where all did. How any other rank ended without an answer is a note. They took as long as all of them together.
     """
     if len(results) == 1:
         return results[0]
@@ -31,14 +32,30 @@ def worst_of(results: Sequence[Result]) -> Result:
         if result.world is not None
     ]
     seconds = round(sum(result.wall_seconds for result in results), 3)
-    return dataclasses.replace(worst, ranks=ranks, wall_seconds=seconds)
+    others = [result for result in results if result is not worst]
+    return dataclasses.replace(worst, ranks=ranks, wall_seconds=seconds, notes=[*_notes_on(others), *worst.notes])
 
 
 def _how_bad(result: Result) -> int:
     if result.exit_code == EXIT_INTERRUPTED:
-        return 4
+        return 5
     if result.verdict == DOES_NOT_FIT:
-        return 3
+        return 4
     if result.ending.how not in WHOLE:
-        return 2
-    return 0 if result.verdict == FITS else 1
+        return 3
+    if not result.peak_total_bytes:
+        return 0
+    return 1 if result.verdict == FITS else 2
+
+
+def _notes_on(results: Sequence[Result]) -> list[str]:
+    """What became of ranks that have no figures, or only those of a part of the program."""
+    failed: dict[str, list[int]] = {}
+    unused: list[int] = []
+    for result in results:
+        if result.world is not None and result.ending.how not in WHOLE:
+            failed.setdefault(result.ending.sentence, []).append(result.world.rank)
+        elif result.world is not None and not result.peak_total_bytes:
+            unused.append(result.world.rank)
+    notes = [f"{names_of_ranks(ranks)}: {sentence}" for sentence, ranks in failed.items()]
+    return [*notes, f"{names_of_ranks(unused)} used no card."] if unused else notes

@@ -138,10 +138,18 @@ def _who_was_behind(ranks: Sequence[Process]) -> str:
     return ""
 
 
-def _names(ranks: Sequence[Process]) -> str:
-    """ "Rank 2", "Ranks 0, 1 and 3"."""
-    *numbers, last = [str(rank.rank) for rank in ranks]
+def names_of_ranks(ranks: Sequence[int | None]) -> str:
+    """Ranks at the beginning of a sentence.
+
+    >>> names_of_ranks([2]), names_of_ranks([0, 1, 3])
+    ('Rank 2', 'Ranks 0, 1 and 3')
+    """
+    *numbers, last = map(str, ranks)
     return f"Ranks {', '.join(numbers)} and {last}" if numbers else f"Rank {last}"
+
+
+def _names(ranks: Sequence[Process]) -> str:
+    return names_of_ranks([rank.rank for rank in ranks])
 
 
 def _was(ranks: Sequence[Process]) -> str:

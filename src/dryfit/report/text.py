@@ -47,10 +47,10 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
         _print(console, f"PyTorch's own error: {result.out_of_memory.message}".splitlines())
-    console.print()
-    if result.ending.sentence not in verdict_line(result):
-        _print(console, result.ending.sentence.splitlines())
-    for note in result.notes:
+    said_last = [*([] if result.ending.sentence in verdict_line(result) else [result.ending.sentence]), *result.notes]
+    if said_last:
+        console.print()
+    for note in said_last:
         _print(console, note.splitlines())
     _unknowns(console, result.unknowns)
 
@@ -62,12 +62,10 @@ def verdict_line(result: Result) -> str:
     """
     need = format_bytes(result.peak_total_bytes)
     if not result.peak_total_bytes and result.out_of_memory is None:
-        return f"NOTHING MEASURED: {result.ending.sentence}"
+        return f"NOTHING MEASURED{_as_rank(result)}: {result.ending.sentence}"
     if result.card is None:
         return _need_line(result)
-    name, total_bytes = result.card["name"], result.card["total_bytes"]
-    if result.world is not None:
-        name += f" as rank {result.world.rank} of {result.world.size}"
+    name, total_bytes = result.card["name"] + _as_rank(result), result.card["total_bytes"]
     if result.verdict == DOES_NOT_FIT:
         return f"DOES NOT FIT on {name}: out of memory {_where_oom(result)}"
     if result.verdict == FITS:
@@ -82,13 +80,18 @@ def verdict_line(result: Result) -> str:
             f"what is outside PyTorch's allocator is known to ± {format_bytes(_margin_bytes(result))} only"
         )
         return f"TOO CLOSE TO CALL on {name}: {what}; {why}"
-    return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over"
+    return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)} until it was over. {result.ending.sentence}"
+
+
+def _as_rank(result: Result) -> str:
+    return f" as rank {result.world.rank} of {result.world.size}" if result.world is not None else ""
 
 
 def _need_line(result: Result) -> str:
-    need = f"NEEDS {format_bytes(result.peak_reserved_bytes)} reserved by PyTorch"
-    if result.world is not None:
-        need += f" as rank {result.world.rank} of {result.world.size}"
+    reserved = f"{format_bytes(result.peak_reserved_bytes)} reserved by PyTorch"
+    if result.ending.how not in (*WHOLE, OUT_OF_MEMORY):
+        return f"UNKNOWN{_as_rank(result)}: took {reserved} until it was over. {result.ending.sentence}"
+    need = f"NEEDS {reserved}{_as_rank(result)}"
     if not result.fits_on:
         return f"{need}; no card of the catalogue holds it"
     named = ", ".join(result.fits_on[:_MOST_CARDS_NAMED])
@@ -189,7 +192,8 @@ def _ranks(console: Console, ranks: list[RankPeak], *, names_a_card: bool) -> No
     for peak in shown:
         sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes, peak.sent_bytes)
         allocated, reserved, total, sent = map(format_bytes, sizes)
-        rows.append((str(peak.rank), allocated, reserved, total, sent, peak.verdict if names_a_card else ""))
+        verdict = (peak.verdict if names_a_card else "") if peak.peak_total_bytes else "nothing measured"
+        rows.append((str(peak.rank), allocated, reserved, total, sent, verdict))
     _print(console, aligned(rows, right={0, 1, 2, 3, 4}))
     if len(ranks) > len(shown):
         _print(console, [f"... and {len(ranks) - len(shown)} more ranks that take no more; --json has them all."])
