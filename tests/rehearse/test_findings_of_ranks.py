@@ -49,6 +49,7 @@ def rank(*, size: int = 4, states_bytes: int = MIB, batch_bytes: int = 99 * MIB,
     return dataclasses.replace(
         PLAIN_RESULT,
         peak_allocated_bytes=peak.allocated_bytes,
+        steps=2,
         world=World(size=size),
         communication=SENT,
         footprint=unread,
@@ -89,3 +90,13 @@ def test_what_sharding_saves_is_said_where_it_is_little(monkeypatch: pytest.Monk
     assert not found(monkeypatch, rank(size=20))
     assert not found(monkeypatch, rank(batch_bytes=40 * MIB, rest_bytes=59 * MIB))
     assert not found(monkeypatch, rank(), is_sharded=False)
+    assert not found(monkeypatch, rank(states_bytes=0))
+
+
+def test_before_the_first_step_has_ended_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a rank that failed in its forward pass: each of these is said once a step has ended."""
+    many = rank(states_bytes=60 * MIB, batch_bytes=40 * MIB)
+    beside = {"bucket_bytes": 8 * MIB, "beside_buckets_bytes": 8 * MIB}
+    for result, seen in ((rank(), {}), (many, WHOLE), (many, beside)):
+        assert found(monkeypatch, result, **seen)
+        assert not found(monkeypatch, dataclasses.replace(result, steps=0), **seen)

@@ -22,9 +22,10 @@ _TOO_LITTLE_TO_SAY = 0.01
 def with_findings_of_ranks(result: Result) -> Result:
     """The result of a rank, with what its memory says of how the ranks share the work; of any other program as it is.
 
-    Needs the analysis of the recording. Nothing is found where all of it costs nothing at the peak.
+    Needs the analysis of the recording. Nothing is found where all of it costs nothing at the peak, or where no step
+    has ended: the peak of a part of one is not that of training.
     """
-    if result.analysis is None or not result.communication:
+    if result.analysis is None or not result.communication or not result.steps:
         return result
     seen = across_ranks(result.analysis)
     found = [*_whole_gradients(seen, result), *_beside_buckets(seen, result), *_saves_little(seen, result)]
@@ -105,6 +106,8 @@ def _saves_little(seen: AcrossRanks, result: Result) -> list[Finding]:
     peak, ranks = result.footprint.peak, result.world.size if result.world is not None else len(result.processes)
     of_owner = {each.owner: each.size_bytes for each in peak.owners}
     states_bytes = sum(of_owner.get(owner, 0) for owner in _STATES)
+    if not states_bytes:  # as where all of them are on the host
+        return []
     whole_bytes = states_bytes * ranks
     without_bytes = peak.allocated_bytes - states_bytes + whole_bytes
     if whole_bytes > _LITTLE * without_bytes or peak.grows_with_batch_bytes < _MOST * peak.allocated_bytes:
