@@ -16,7 +16,7 @@ from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.events import EventFolder, EventWriter, Orders
 from dryfit.rehearse.result import Result
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 CARD = find_card("rtx-4090")
 
 
@@ -279,6 +279,9 @@ def test_memory_that_grows_with_every_step_is_no_fit() -> None:
         "more steps; something is kept"
     )
     assert settle.needs(result, CARD) is None
+    nearly_full = CARD.usable_bytes - 1000
+    close = events(*(step(n, backward=nearly_full - (20 - n) * 2 * MIB) for n in range(1, 21)), how="most steps")
+    assert settle.needs(result_of(close), CARD) is None  # a second run has no other answer
 
 
 def test_memory_that_moves_with_the_shapes_is_not_growth() -> None:

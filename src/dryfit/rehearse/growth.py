@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dryfit.cards import Card
-from dryfit.rehearse.result import StepPeak
+from dryfit.rehearse.result import Result, StepPeak
 from dryfit.units import format_bytes
 from dryfit.watching.rising import STEPS_IN_A_ROW, is_rising
 
@@ -20,6 +20,11 @@ def per_step(peaks: Sequence[StepPeak]) -> int:
     """
     sizes = [peak.peak_allocated_bytes for peak in peaks if peak.seconds is not None or peak.step]
     return (sizes[-1] - sizes[-STEPS_IN_A_ROW]) // (STEPS_IN_A_ROW - 1) if is_rising(sizes) else 0
+
+
+def of_result(result: Result) -> int:
+    """What each of the last steps of a rehearsal took more, where it ended with that."""
+    return per_step(result.step_peaks) if result.ending.how == "most steps" else 0
 
 
 def notes(growth_bytes: int, total_range: dict[str, int], card: Card, *, keeper: str = "") -> list[str]:

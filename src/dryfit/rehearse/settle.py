@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 from dryfit.cards import Card
+from dryfit.rehearse import growth
 from dryfit.rehearse.endings import EXIT_FITS, EXIT_INTERRUPTED, EXIT_LIMIT, OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, Result
 from dryfit.rehearse.total import FIRST_BUCKETS, NCCL, has_to_fit_bytes
@@ -18,8 +19,11 @@ from dryfit.units import format_bytes
 
 
 def needs(result: Result, card: Card) -> int | None:
-    """The bytes to take outside the allocator in a second run; None where the first one settled it."""
-    if result.card is None or not card.outside_margin_bytes:
+    """The bytes to take outside the allocator in a second run; None where the first one settled it, or none can.
+
+    None can say that a program fits which takes more with each step.
+    """
+    if result.card is None or not card.outside_margin_bytes or growth.of_result(result):
         return None
     too_much = has_to_fit_bytes(result.total_parts) > card.total_bytes
     if result.verdict == UNKNOWN and result.ending.how in WHOLE and too_much:

@@ -151,7 +151,8 @@ def _surely(
 ) -> int | None:
     """The largest value that fits with the whole margin taken outside the allocator; None if none does.
 
-    The margin of the largest holds for smaller ones: what is outside does not depend on the batch.
+    The margin of the largest holds for smaller ones: what is outside does not depend on the batch, and DDP's first
+    buckets raise the peak of a smaller one by no more.
     """
     if not known[largest].is_close:
         return largest

@@ -93,7 +93,7 @@ def trial_of(value: int, result: Result, *, reserve_bytes: int = 0) -> Trial:
         error=f"{ending.error_type}: {ending.error_message}" if ending.error_type else None,
         how=ending.how,
         sizes_unknown=result.is_apart_from_unknowns,
-        growth_bytes=growth.per_step(result.step_peaks) if ending.how == "most steps" else 0,
+        growth_bytes=growth.of_result(result),
         seconds=result.wall_seconds,
         phase_peaks=dict(result.phase_peaks),
         measures=dict(result.measures),
