@@ -46,6 +46,19 @@ def test_steps_that_differ_are_not_steady_although_the_highest_is_old() -> None:
     assert seen_enough([*moving, (20 << 20, 80 << 20)], None) == "steady"
 
 
+def test_steps_of_two_kinds_that_take_turns_are_steady() -> None:
+    """As where every second step evaluates, and that takes more than training, or less."""
+    first, trains, evaluates = (20 << 20, 80 << 20), (30 << 20, 80 << 20), (50 << 20, 80 << 20)
+    seen = [first, evaluates, trains, evaluates, trains, evaluates]
+    assert [seen_enough(seen[:count], None) for count in range(3, 7)] == [None, None, None, "steady"]
+    seen = [first, trains, evaluates, trains, evaluates, trains, evaluates]
+    assert [seen_enough(seen[:count], None) for count in range(3, 8)] == [None, None, None, None, "steady"]
+    keeps = [(each + (number << 22), reserved) for number, (each, reserved) in enumerate(seen)]
+    assert seen_enough(keeps, None) is None
+    grows = [(each, reserved + (number << 20)) for number, (each, reserved) in enumerate(seen)]
+    assert seen_enough(grows, None) is None
+
+
 def test_a_steady_run_goes_on_while_more_is_to_be_seen_but_not_for_ever() -> None:
     steady = [(5, 8)] * 4
     assert seen_enough(steady, None, wants_more=lambda: True) is None
