@@ -47,9 +47,8 @@ def test_applies_to_loops_on_one_card() -> None:
         "the program is spread over several cards already"
     )
     assert MEASURE.why_not(Facts(optimizers=(ADAM,), models=(blocks,), way="transformers")) == (
-        "transformers' Trainer shards a model by settings of its own, for ranks that it is started with; only loops in "
-        "plain PyTorch can be rehearsed on several cards so far"
+        "transformers' Trainer shards a model by settings of its own; rehearse it with these, as ranks of a --world"
     )
     assert MEASURE.why_not(Facts(optimizers=(ADAM,), models=(model(),))) == (
-        "no repeated blocks were found in the model, and a model sharded as a whole is gathered as a whole"
+        "nothing in the model is repeated, and a model sharded as a whole is gathered as a whole"
     )

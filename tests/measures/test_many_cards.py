@@ -105,7 +105,7 @@ def test_which_programs_they_apply_to() -> None:
         ("fsdp-for-ddp", [model("")], {}, NOT_DDP),
         (
             "fsdp-for-ddp", [model()], {"way": "lightning"},
-            "Lightning shards a model by settings of its own; rehearse it with these",
+            "Lightning shards a model by settings of its own; rehearse it with these, as ranks of a --world",
         ),
         (
             "fsdp-for-ddp", [model(blocks={})], {},

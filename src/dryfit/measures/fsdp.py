@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dryfit.measures.facts import Facts
-from dryfit.measures.measure import LIGHTNING, PYTORCH, TRANSFORMERS, Measure, changes_nothing
+from dryfit.measures.measure import Measure, changes_nothing
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
 from dryfit.measures.moved import before_model_is_moved
 from dryfit.measures.owners import owners, unwrapped
-from dryfit.measures.sharding import can_be_sharded, shard, units_of
+from dryfit.measures.sharding import can_be_sharded, shard, units_of, why_not_sharded
 from dryfit.virtual_card.settings import VARIABLE
 
 if TYPE_CHECKING:
@@ -27,15 +27,7 @@ def _why_not(facts: Facts) -> str:
         return "the program makes no optimizer, so nothing is trained"
     if facts.world > 1 or any(model.is_distributed for model in facts.models):
         return "the program is spread over several cards already"
-    if facts.way != PYTORCH:
-        names = {TRANSFORMERS: "transformers' Trainer", LIGHTNING: "Lightning"}
-        return (
-            f"{names.get(facts.way, 'Accelerate')} shards a model by settings of its own, for ranks that it is started "
-            "with; only loops in plain PyTorch can be rehearsed on several cards so far"
-        )
-    if not any(model.blocks or model.layers for model in facts.models):
-        return "no repeated blocks were found in the model, and a model sharded as a whole is gathered as a whole"
-    return ""
+    return why_not_sharded(facts, facts.models)
 
 
 def _variables(environment: Mapping[str, str], _: str) -> dict[str, str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from dryfit.measures.facts import Facts
-from dryfit.measures.measure import LIGHTNING, PYTORCH, TRANSFORMERS, Measure, changes_nothing
+from dryfit.measures.measure import Measure, changes_nothing
 from dryfit.measures.moments import CannotSwitchOn, Moments, WantedOptimizer
 from dryfit.measures.moved import before_model_is_moved
-from dryfit.measures.sharding import can_be_sharded, shard
+from dryfit.measures.sharding import can_be_sharded, shard, why_not_sharded
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +28,8 @@ def _why_not(facts: Facts) -> str:
         return "no model of the program is wrapped in DistributedDataParallel"
     if facts.world == 1:
         return "the program has one rank, and there is nobody to share anything with"
-    if facts.way != PYTORCH:
-        names = {TRANSFORMERS: "transformers' Trainer", LIGHTNING: "Lightning"}
-        return f"{names.get(facts.way, 'Accelerate')} shards a model by settings of its own; rehearse it with these"
-    if not any(model.blocks or model.layers for model in wrapped):
-        return "nothing in the model is repeated, and a model sharded as a whole is gathered as a whole"
+    if why := why_not_sharded(facts, wrapped):
+        return why
     if any(model.trainable < model.parameters for model in wrapped):
         return "a part of the model is frozen, and FSDP2 wants to be told which blocks hold it"
     return ""

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dryfit.measures.blocks import repeated_blocks, repeated_layers
+from dryfit.measures.facts import Facts, ModelFacts
+from dryfit.measures.measure import LIGHTNING, PYTORCH, TRANSFORMERS
 
 if TYPE_CHECKING:
     import torch
+
+
+def why_not_sharded(facts: Facts, models: Sequence[ModelFacts]) -> str:
+    """Why these models of a program cannot be sharded as here, if so."""
+    if facts.way != PYTORCH:
+        names = {TRANSFORMERS: "transformers' Trainer", LIGHTNING: "Lightning"}
+        return (
+            f"{names.get(facts.way, 'Accelerate')} shards a model by settings of its own; rehearse it with these, as "
+            "ranks of a --world"
+        )
+    if not any(model.blocks or model.layers for model in models):
+        return "nothing in the model is repeated, and a model sharded as a whole is gathered as a whole"
+    return ""
 
 
 def units_of(model: torch.nn.Module) -> list[torch.nn.Module]:
