@@ -4,9 +4,9 @@
 // Where there is no answer, there is one configuration for every question, without a workspace, and that is counted.
 #include "card.h"
 #include "cudnn_answers.h"
+#include "cudnn_graphs.h"
 #include "cudnn_plans.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -16,19 +16,6 @@ typedef struct Attribute {
   struct Attribute *next;
   _Alignas(16) char bytes[];
 } Attribute;
-
-// What is known of the plans of one graph; kept to the end of the process, as torch keeps plans.
-typedef struct Graph {
-  char hash[HASH_DIGITS + 1];
-  int operation;                            // of a convolution: which; otherwise 0
-  int64_t weights;                          // elements
-  size_t tensors_bytes;                     // of a convolution: input, weights and output together
-  _Atomic size_t least_bytes, most_bytes;   // of the workspaces of the plans that have run
-  _Atomic size_t last_bytes;                // of the plan that has run last
-  _Atomic bool begins_with_gemm, begins_with_another;
-  _Atomic bool has_run, was_timed, took_gemm, took_the_next, not_answered;
-  struct Graph *next;
-} Graph;
 
 // Of the configurations that heuristics give, this one is of an engine that the real cuDNN has only on a card.
 enum { FIRST_OFFERED = 0, NOT_GIVEN = -1, NEEDS_CARD = -2 };
@@ -211,8 +198,6 @@ EXPORT int cudnnBackendSetAttribute(Descriptor *d, int name, int type, int64_t c
 }
 
 // ---- what is asked --------------------------------------------------------------------------------------------------
-static _Atomic(Graph *) graphs;
-
 enum { TENSOR_TYPE = 901, DIMENSIONS = 902 };
 static int64_t elements_of(const Descriptor *tensor) {
   const Attribute *sizes = tensor ? attribute(tensor, DIMENSIONS) : NULL;
@@ -228,52 +213,21 @@ static size_t element_bytes(const Descriptor *tensor) {
 }
 
 static Graph *graph_of(const Descriptor *d) {   // of a finalised descriptor
-  static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
   static const struct { int kind, weights; } operations[] = {{FORWARD_KIND, 703}, {DATA_KIND, 709}, {FILTER_KIND, 715}};
   char hash[HASH_DIGITS + 1];
   hash_of(d->text, strlen(d->text), hash);
-  pthread_mutex_lock(&finding);
-  Graph *found = graphs;
-  while (found && strcmp(found->hash, hash)) found = found->next;
-  if (!found && (found = calloc(1, sizeof *found))) {
-    memcpy(found->hash, hash, sizeof hash);
-    const Descriptor *operation = descriptor_in(d, GRAPH_OPERATIONS);
-    for (size_t i = 0; operation && i < sizeof operations / sizeof *operations; i++) {
-      if (operation->kind != operations[i].kind) continue;
-      found->operation = operation->kind;
-      found->weights = elements_of(descriptor_in(operation, operations[i].weights));
-      for (int part = 0; part < 3; part++) {   // the weights' attribute is before those of input and output
-        const Descriptor *tensor = descriptor_in(operation, operations[i].weights + part);
-        found->tensors_bytes += (size_t)elements_of(tensor) * element_bytes(tensor);
-      }
+  const Descriptor *operation = descriptor_in(d, GRAPH_OPERATIONS);
+  for (size_t i = 0; operation && i < sizeof operations / sizeof *operations; i++) {
+    if (operation->kind != operations[i].kind) continue;
+    size_t tensors_bytes = 0;
+    for (int part = 0; part < 3; part++) {   // the weights' attribute is before those of input and output
+      const Descriptor *tensor = descriptor_in(operation, operations[i].weights + part);
+      tensors_bytes += (size_t)elements_of(tensor) * element_bytes(tensor);
     }
-    found->next = graphs;
-    graphs = found;
+    int64_t weights = elements_of(descriptor_in(operation, operations[i].weights));
+    return graph_with(hash, operation->kind, weights, tensors_bytes);
   }
-  pthread_mutex_unlock(&finding);
-  return found;
-}
-
-// Engines that multiply matrices through cuBLASLt cannot be offered without a card: creating cuBLASLt starts a CUDA
-// runtime, which needs a driver. The numbers are the same in cuDNN 9.10 and 9.24. Wherever cuDNN ranks such an engine before
-// what it offers, anything from no workspace to 128 MiB is possible; two recordings of cards say what to expect, both of
-// ResNet-50 in fp32 with a batch of 1. On an A100, 71 of the 99 calls of convolutions with windows and steps of 1 took 128
-// MiB, those for gradients of weights 4 bytes more for each weight. On an A10G, none took more than 10 MiB, and with the
-// next plan all that it held of gradients, activations and states is the same to the byte. So the chips of data centres
-// with wide memory are expected to do as the A100 does, and the others as the A10G.
-enum { GEMM_FORWARD = 58, GEMM_FILTER = 62, GEMM_DATA = 63, GEMM_BYTES = 128 << 20 };
-
-static bool takes_gemm(void) {
-  int sm = card()->sm;
-  return sm == 80 || sm == 90 || (sm >= 100 && sm < 110);
-}
-static int gemm_engine(const Graph *graph) {
-  int operation = graph ? graph->operation : 0;
-  return operation == FORWARD_KIND ? GEMM_FORWARD : operation == DATA_KIND ? GEMM_DATA
-         : operation == FILTER_KIND ? GEMM_FILTER : -1;
-}
-static size_t gemm_bytes(const Graph *graph) {
-  return GEMM_BYTES + (graph->operation == FILTER_KIND ? (size_t)graph->weights * sizeof(float) : 0);
+  return graph_with(hash, 0, 0, 0);
 }
 
 // An answer to heuristics is STATUS DROPPED and then the configurations.
@@ -488,49 +442,8 @@ EXPORT void cudnnGetLastErrorString(char *out, size_t size) {
   if (size) snprintf(out, size, "virtual cuDNN");
 }
 
-// ---- what has run ---------------------------------------------------------------------------------------------------
 EXPORT int cudnnBackendExecute(void *handle, const Descriptor *plan, const Descriptor *tensors) {
-  // Torch times plans one after the other. Where it takes another because a workspace did not fit, it has run others
-  // between; what it takes is then what it would take.
-  static _Thread_local const Graph *last_graph;
-  static _Thread_local const Descriptor *last_plan;
-  Graph *graph = plan->graph;
-  if (!graph || !(plan->is_answered || graph->operation)) return OK;
-  size_t bytes = plan->workspace_bytes, low_bytes = bytes, high_bytes = bytes;
-  graph->took_gemm = plan->position == NEEDS_CARD;
-  graph->took_the_next = graph->begins_with_gemm && !takes_gemm();
-  if (graph->took_gemm || graph->took_the_next) {
-    low_bytes = 0;
-    if (gemm_bytes(graph) > bytes) high_bytes = gemm_bytes(graph);
-  }
-  // Nobody knows. Most of what engines have been seen to take is for other layouts of the three tensors.
-  graph->not_answered = !plan->is_answered;
-  if (graph->not_answered) high_bytes = graph->tensors_bytes + (takes_gemm() ? gemm_bytes(graph) : 0);
-  if (graph == last_graph && plan != last_plan) graph->was_timed = true;
-  if (!graph->was_timed || low_bytes < graph->least_bytes) graph->least_bytes = low_bytes;
-  if (!graph->was_timed || high_bytes > graph->most_bytes) graph->most_bytes = high_bytes;
-  graph->last_bytes = bytes;
-  graph->has_run = true;
-  last_graph = graph;
-  last_plan = plan;
+  if (plan->graph && (plan->is_answered || plan->graph->operation))
+    graph_runs(plan->graph, plan, plan->workspace_bytes, plan->position == NEEDS_CARD, plan->is_answered);
   return OK;
-}
-
-// How many graphs have run; how much less and more the workspace of one may be than what was taken for it, at most; and of
-// how many it is not known: because the plan needs a card, because the next was taken in place of such a one, because torch
-// has timed plans, because cuDNN would begin with another plan on a card, or because nobody answered.
-EXPORT void dryfit_workspaces_in_doubt(size_t found[8]) {
-  memset(found, 0, 8 * sizeof *found);
-  for (const Graph *graph = graphs; graph; graph = graph->next) {
-    if (!graph->has_run) continue;
-    size_t less = graph->last_bytes - graph->least_bytes, more = graph->most_bytes - graph->last_bytes;
-    found[0]++;
-    if (less > found[1]) found[1] = less;
-    if (more > found[2]) found[2] = more;
-    found[3] += graph->took_gemm;
-    found[4] += graph->took_the_next;
-    found[5] += graph->was_timed;
-    found[6] += graph->begins_with_another;
-    found[7] += graph->not_answered;
-  }
 }
