@@ -12,7 +12,7 @@ from dryfit.cards import find_card
 from dryfit.rehearse.result import Ending, OutOfMemory, RankPeak, Result, StepPeak, Unknown
 from dryfit.rehearse.total import OUTSIDE, TAKEN, Part
 from dryfit.rehearse.world import World
-from dryfit.report.text import print_result, verdict_line
+from dryfit.report.text import describe_unknowns, print_result, verdict_line
 
 GOLDEN = Path(__file__).parent / "golden"
 GIB = 1 << 30
@@ -66,6 +66,11 @@ UNKNOWNS = [
         file="/elsewhere/train.py", line=9, source="print(loss.item())",
     ),
 ]  # fmt: skip
+MANY_UNKNOWNS = [
+    dataclasses.replace(each, what=f"{each.what} {number}", line=each.line and number)
+    for number in range(1, 11)
+    for each in UNKNOWNS
+]
 RESULTS = {
     "fits": FITS,
     "fits-but": dataclasses.replace(FITS, unknowns=UNKNOWNS, notes=["A note."]),
@@ -101,7 +106,7 @@ RESULTS = {
             how="finished", sentence="train.py ended without importing torch, so there is nothing to measure."
         ),
     ),
-    "many-steps": dataclasses.replace(FITS, step_peaks=FITS.step_peaks * 4, unknowns=UNKNOWNS * 10),
+    "many-steps": dataclasses.replace(FITS, step_peaks=FITS.step_peaks * 4, unknowns=MANY_UNKNOWNS),
 }
 
 
@@ -151,6 +156,20 @@ def test_a_rank_that_failed_is_named_with_its_error_in_the_first_line() -> None:
     assert "   0   3.00 GiB  3.00 GiB    3.00 GiB          0 B  fits" in lines
     assert "   7        0 B       0 B         0 B          0 B  nothing measured" in lines
     assert printed(early).count("train.py failed after 4 steps.") == 1
+
+
+def test_what_one_line_reads_without_weight_is_one_line() -> None:
+    """As the tensors of a model that `torch.save` reads; what can change the bytes has a line each."""
+    reads = [dataclasses.replace(UNKNOWNS[1], what=f"copy of uint8[{size}] to the host", count=2) for size in (8, 4, 2)]
+    workspaces = [dataclasses.replace(UNKNOWNS[0], what=f"workspaces of {each}") for each in ("cuFFT", "cuSOLVER")]
+    weighs = [dataclasses.replace(each, decides_size=True) for each in reads]
+    lines = describe_unknowns([*workspaces, *reads, dataclasses.replace(reads[0], answer="0"), *weighs])
+    assert lines[2] == (
+        "copy of uint8[8] to the host, and 2 more like it, at /elsewhere/train.py:9 (6 times), taken as 1.0; does not "
+        "change the bytes by itself: print(loss.item())"
+    )
+    assert lines[3].startswith("copy of uint8[8] to the host at /elsewhere/train.py:9 (2 times), taken as 0; ")
+    assert len(lines) == 2 + 1 + 1 + 3
 
 
 def test_no_line_ends_in_blanks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
@@ -220,10 +221,32 @@ def _unknowns(console: Console, unknowns: list[Unknown]) -> None:
     if not unknowns:
         return
     console.print()
-    lines = [f"  {describe_unknown(unknown)}" for unknown in unknowns[:_MOST_UNKNOWNS_SHOWN]]
-    if len(unknowns) > _MOST_UNKNOWNS_SHOWN:
-        lines.append(f"  ... and {len(unknowns) - _MOST_UNKNOWNS_SHOWN} more; --json has them all.")
+    described = describe_unknowns(unknowns)
+    lines = [f"  {line}" for line in described[:_MOST_UNKNOWNS_SHOWN]]
+    if len(described) > _MOST_UNKNOWNS_SHOWN:
+        lines.append(f"  ... and {len(described) - _MOST_UNKNOWNS_SHOWN} more; --json has them all.")
     _print(console, ["Not known on a virtual card:", *lines])
+
+
+def describe_unknowns(unknowns: Iterable[Unknown]) -> list[str]:
+    """A line for each, and one for all that a line of the program reads with one answer and without weight.
+
+    A `torch.save` reads each of a model's tensors.
+    """
+    alike: dict[object, list[Unknown]] = {}
+    for unknown in unknowns:
+        is_alike = unknown.file and not unknown.decides_size
+        key = (unknown.kind, unknown.file, unknown.line, unknown.answer) if is_alike else unknown
+        alike.setdefault(key, []).append(unknown)
+    return [describe_unknown(_together(each)) for each in alike.values()]
+
+
+def _together(unknowns: list[Unknown]) -> Unknown:
+    first, more = unknowns[0], len(unknowns) - 1
+    if not more:
+        return first
+    count = sum(each.count for each in unknowns)
+    return dataclasses.replace(first, what=f"{first.what}, and {more} more like it,", count=count)
 
 
 def describe_unknown(unknown: Unknown) -> str:

@@ -12,7 +12,7 @@ from dryfit.report.footprint import out_of_memory_line
 from dryfit.report.page.header import share
 from dryfit.report.page.markup import Html, bar, element, joined, owners_bar, size, swatch, table
 from dryfit.report.source_lines import source_of
-from dryfit.report.text import describe_unknown
+from dryfit.report.text import describe_unknowns
 from dryfit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def _out_of_memory(footprint: Footprint) -> Html | str:
 
 def _notes(footprint: Footprint, result: Result | None) -> Html | str:
     notes = list(dict.fromkeys([*footprint.notes, *(result.notes if result is not None else ())]))
-    unknowns = [describe_unknown(unknown) for unknown in result.unknowns] if result is not None else []
+    unknowns = describe_unknowns(result.unknowns) if result is not None else []
     parts = [element("ul", *(element("li", note) for note in notes), class_="plain")] if notes else []
     if unknowns:
         parts.append(element("h3", "Not known on a virtual card"))
