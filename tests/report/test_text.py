@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dryfit.cards import find_card
-from dryfit.rehearse.result import Ending, OutOfMemory, RankPeak, Result, StepPeak, Unknown
+from dryfit.rehearse.result import Communication, Ending, OutOfMemory, RankPeak, Result, StepPeak, Unknown
 from dryfit.rehearse.total import OUTSIDE, TAKEN, Part
 from dryfit.rehearse.world import World
 from dryfit.report.text import describe_unknowns, print_result, verdict_line
@@ -156,6 +156,21 @@ def test_a_rank_that_failed_is_named_with_its_error_in_the_first_line() -> None:
     assert "   0   3.00 GiB  3.00 GiB    3.00 GiB          0 B  fits" in lines
     assert "   7        0 B       0 B         0 B          0 B  nothing measured" in lines
     assert printed(early).count("train.py failed after 4 steps.") == 1
+
+
+def test_what_is_sent_is_of_a_step_only_where_steps_were_counted() -> None:
+    """Nobody calls `step` of a ZeroRedundancyOptimizer with `overlap_with_ddp`."""
+    sent = {"all-reduce": Communication(calls=9, payload_bytes=GIB, sent_bytes=GIB)}
+    peak = RankPeak(
+        rank=0, verdict="fits", peak_allocated_bytes=0, peak_reserved_bytes=0, peak_total_bytes=GIB, sent_bytes=GIB
+    )
+    counted = dataclasses.replace(FITS, communication=sent, ranks=[peak])
+    lines = printed(counted).splitlines()
+    assert "Each step sends 1.00 GiB: all-reduce 1.00 GiB" in lines
+    assert "rank  allocated  reserved  nvidia-smi  sent a step" in lines
+    lines = printed(dataclasses.replace(counted, steps=0)).splitlines()
+    assert "1.00 GiB were sent in all, and no optimizer step was counted: all-reduce 1.00 GiB" in lines
+    assert "rank  allocated  reserved  nvidia-smi      sent" in lines
 
 
 def test_what_one_line_reads_without_weight_is_one_line() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from dryfit.places import as_seen_from_here
 from dryfit.rehearse.address_orders import doubt
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
-from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Communication, RankPeak, Result, Unknown, sent_bytes_of
+from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Communication, Result, Unknown, sent_bytes_of
 from dryfit.rehearse.total import ADDRESSES, Part, has_to_fit_bytes
 from dryfit.report.columns import aligned
 from dryfit.report.findings import print_findings
@@ -40,10 +40,10 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
         _steps(console, result)
     if result.ranks:
         console.print()
-        _ranks(console, result.ranks, names_a_card=result.card is not None)
+        _ranks(console, result)
     if result.communication:
         console.print()
-        sentence(console, communication_line(result.communication))
+        sentence(console, communication_line(result.communication, counts_steps=result.steps > 0))
     print_findings(console, result.findings)
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
@@ -184,32 +184,37 @@ def _steps(console: Console, result: Result) -> None:
         _print(console, [f"... and {len(result.step_peaks) - _MOST_STEPS_SHOWN} more steps; --json has them all."])
 
 
-def _ranks(console: Console, ranks: list[RankPeak], *, names_a_card: bool) -> None:
+def _ranks(console: Console, result: Result) -> None:
     """The ranks that took most; all are in the JSON."""
+    ranks = result.ranks
     shown = sorted(ranks, key=lambda peak: (-peak.peak_total_bytes, -peak.peak_allocated_bytes, peak.rank))[
         :_MOST_RANKS_SHOWN
     ]
-    rows = [("rank", "allocated", "reserved", "nvidia-smi", "sent a step", "")]
+    rows = [("rank", "allocated", "reserved", "nvidia-smi", "sent a step" if result.steps else "sent", "")]
     for peak in shown:
         sizes = (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.peak_total_bytes, peak.sent_bytes)
         allocated, reserved, total, sent = map(format_bytes, sizes)
-        verdict = (peak.verdict if names_a_card else "") if peak.peak_total_bytes else "nothing measured"
+        verdict = (peak.verdict if result.card is not None else "") if peak.peak_total_bytes else "nothing measured"
         rows.append((str(peak.rank), allocated, reserved, total, sent, verdict))
     _print(console, aligned(rows, right={0, 1, 2, 3, 4}))
     if len(ranks) > len(shown):
         _print(console, [f"... and {len(ranks) - len(shown)} more ranks that take no more; --json has them all."])
 
 
-def communication_line(communication: Mapping[str, Communication]) -> str:
-    """What one rank sends in each step, in one line.
+def communication_line(communication: Mapping[str, Communication], *, counts_steps: bool = True) -> str:
+    """What one rank sends in each step, in one line; or in all that was seen of them, where none has ended.
 
     >>> gathers = Communication(calls=14, payload_bytes=4 << 20, sent_bytes=3 << 20)
     >>> communication_line({"all-gather": gathers})
     'Each step sends 3.00 MiB: all-gather 3.00 MiB'
+    >>> communication_line({"all-gather": gathers}, counts_steps=False)
+    '3.00 MiB were sent in all, and no optimizer step was counted: all-gather 3.00 MiB'
     """
     kinds = sorted(communication.items(), key=lambda item: -item[1].sent_bytes)
     parts = ", ".join(f"{kind} {format_bytes(each.sent_bytes)}" for kind, each in kinds if each.sent_bytes)
-    return f"Each step sends {format_bytes(sent_bytes_of(communication))}{f': {parts}' if parts else ''}"
+    sent = format_bytes(sent_bytes_of(communication))
+    said = f"Each step sends {sent}" if counts_steps else f"{sent} were sent in all, and no optimizer step was counted"
+    return f"{said}: {parts}" if parts else said
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
