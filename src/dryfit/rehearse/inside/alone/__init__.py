@@ -1,9 +1,8 @@
 """One process plays one rank of many; here is what answers for the others.
 
 The store has what this rank wrote (`store`). NCCL's calls are answered by the virtual card, as if every rank had
-brought the same. What would go over gloo goes nowhere, and sums are multiplied (`sums`). Distributed checkpoints have
-this rank's part (`checkpoint`). A launcher starts one process, which is then the rank that is
-asked for (`launchers`).
+brought the same, and so are gloo's (`gloo_private`). Distributed checkpoints have this rank's part (`checkpoint`). A
+launcher starts one process, which is then the rank that is asked for (`launchers`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
-from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -21,7 +19,6 @@ from dryfit.rehearse.inside.alone import (
     last_words,
     launchers,
     meshes,
-    sums,
     torch_private,
 )
 from dryfit.rehearse.inside.alone.store import alone_store
@@ -94,4 +91,3 @@ def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
             )
 
     torch_private.meet_nobody(c10d, rendezvous, store, joined)
-    sums.multiply(c10d, (c10d, import_module("torch.distributed")))

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from dryfit.rehearse.inside.alone import gloo_private
+
 # --- checked on 2.14.1 ---------------------------------------------------------------------------
 
 
@@ -34,9 +36,8 @@ def meet_nobody(
         for module in (dist, rendezvous_module, c10d):
             if hasattr(module, name):
                 setattr(module, name, replaced)
-    c10d._new_process_group_helper = _of_nobody(  # type: ignore[attr-defined]
-        c10d._new_process_group_helper, store, joined
-    )
+    c10d._new_process_group_helper = _of_nobody(c10d, store, joined)  # type: ignore[attr-defined]
+    gloo_private.wait_for_nobody(c10d)
     c10d._create_process_group_wrapper = _unwrapped  # type: ignore[attr-defined]
     if hasattr(c10d, "_get_split_source"):  # since 2.6, and a group that is bound to no device may be one, too
         c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
@@ -51,12 +52,13 @@ def meet_nobody(
             setattr(module, name, function)
 
 
-def _of_nobody(real: Callable[..., Any], store: Any, joined: Callable[[int, int], None]) -> Callable[..., Any]:
+def _of_nobody(c10d: ModuleType, store: Any, joined: Callable[[int, int], None]) -> Callable[..., Any]:
     """Make groups that talk to nobody: torch's "fake" in place of gloo's, bound to no device, over `store` alone.
 
     From a group that is bound to a device others are split. A stand-in may not be registered as gloo's: DDP's C++ takes
     whatever is for a `ProcessGroupGloo`.
     """
+    real = c10d._new_process_group_helper
 
     @functools.wraps(real)
     def make(
@@ -72,7 +74,15 @@ def _of_nobody(real: Callable[..., Any], store: Any, joined: Callable[[int, int]
             kwargs["device_id"] = None
         if not _is_over(store, given):
             given = store
-        return real(group_size, group_rank, global_ranks, _faked(backend), given, *args, **kwargs)
+        faked = _faked(backend)
+        over_gloo = _devices_of_fake(c10d, faked)
+        own_kind = c10d.ProcessGroup
+        if over_gloo:
+            c10d.ProcessGroup = gloo_private.group_of(over_gloo)  # type: ignore[attr-defined]
+        try:
+            return real(group_size, group_rank, global_ranks, faked, given, *args, **kwargs)
+        finally:
+            c10d.ProcessGroup = own_kind  # type: ignore[attr-defined]
 
     return make
 
@@ -113,6 +123,14 @@ def _unwrapped(wrapped_pg: Any, *_: Any, **__: Any) -> Any:
 
 def _faked(backend: Any) -> Any:
     return str(backend).replace("gloo", "fake") if backend is not None else backend
+
+
+def _devices_of_fake(c10d: ModuleType, backend: Any) -> frozenset[str]:
+    """The kinds of device that the stand-in of gloo answers for; "fake" without a colon is for all."""
+    if "fake" not in str(backend):
+        return frozenset()
+    of_devices = c10d.BackendConfig(c10d.Backend(str(backend))).get_device_backend_map()
+    return frozenset(device for device, name in of_devices.items() if name == "fake")
 
 
 def _called_gloo(real: Callable[..., Any]) -> Callable[..., Any]:

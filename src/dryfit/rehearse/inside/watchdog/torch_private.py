@@ -29,6 +29,11 @@ def wait_for_watchdog() -> None:
         backend._wait_for_pending_works()
 
 
+def is_there() -> bool:
+    """Whether a process group is NCCL's."""
+    return next(_nccl_backends(), None) is not None
+
+
 def _nccl_backends() -> Iterator[Any]:
     """NCCL's part of every process group; what is wrapped, where one is (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
     import torch
