@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from dryfit.cards import find_card
 from dryfit.errors import UsageError
 from dryfit.search.found import Fit
 
-from .simulated import GIB, Simulated, failure, number_after, result_of
+from .simulated import GIB, MIB, Simulated, failure, number_after, result_of
 
 Search = Callable[..., Fit]
 
@@ -57,6 +58,20 @@ def test_the_last_rank_decides_where_it_takes_more_and_the_first_is_rehearsed_wi
     assert (first.value, last.value, first.kind) == (6, 6, "fits")
     assert last.peak_total_bytes - first.peak_total_bytes == 2 * GIB
     assert {ranks for _, _, ranks, batch in asked(program) if batch == 6} == {"0", "last"}
+
+
+def test_what_surely_fits_does_so_on_the_rank_that_decides(search: Search) -> None:
+    """Of 100 MiB that may be outside beyond the expected, 47 leaves 126 MiB on the first rank, and 96 on the last."""
+    card = find_card("rtx-3090")
+    assert card.outside_margin_bytes == 100 * MIB
+
+    def rehearse(words: list[str], *, world: int, nodes: int, ranks: str, **options: Any) -> Any:
+        left_bytes = (50 - number_after(words, "--batch")) * 32 * MIB + (0 if ranks == "last" else 30 * MIB)
+        return result_of(words, card.usable_bytes - left_bytes, **options)
+
+    (answer,) = search(Simulated(rehearse), world=2, vary={"batch": [47, 50]}).answers
+    assert (answer.largest, answer.surely, answer.rank) == (50, None, 1)
+    assert [trial.value for trial in answer.trials] == [50]  # the last rank's
 
 
 def test_what_the_last_rank_leaves_has_to_fit_on_the_first_too(search: Search) -> None:

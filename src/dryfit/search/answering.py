@@ -96,14 +96,16 @@ def _with_last_rank(
     """Rehearse the largest value that fits as the last rank too, and smaller ones where it does not fit there.
 
     Of smaller ones the largest that both ranks hold is looked for. Returned are the setting and the rehearsals of the
-    rank that decides, and the last rank's of that largest value; what is learnt of the first goes into `known`.
+    rank that decides, with what does not fit on the first, and the last rank's of that largest value; what is learnt of
+    the first goes into `known`.
     """
     last = dataclasses.replace(setting, is_last_rank=True)
     of_last = rehearsals.try_all(last, [largest])
     found = of_last[largest]
     if found.kind == FITS:
         decides = found.peak_total_bytes > known[largest].peak_total_bytes
-        return (last, known | of_last, found) if decides else (setting, known, found)
+        do_not_fit = {value: trial for value, trial in known.items() if trial.kind != FITS}
+        return (last, do_not_fit | of_last, found) if decides else (setting, known, found)
     up_to_largest = values[: list(values).index(largest) + 1]
     while True:
         _search(rehearsals, last, up_to_largest, of_last)

@@ -38,8 +38,8 @@ class Answer:
     where the range ends with `largest`. `multiple_of` and `out_of_order` are as in `largest.Found`.
 
     With a `world` the program played its rank 0, and with `largest` the last one too, see `last_rank`: shards may be
-    uneven. `rank` is the one that decided: the last where it takes more; then `trials` are the last's, and `first_rank`
-    is the rehearsal of `largest` as rank 0.
+    uneven. `rank` is the one that decided: the last where it takes more; then `trials` are the last's, beside
+    those of rank 0 that do not fit, and `first_rank` is the rehearsal of `largest` as rank 0.
     """
 
     gpu: str
