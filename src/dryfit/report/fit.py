@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from dryfit.rehearse.endings import SAYS_MORE
 from dryfit.rehearse.result import sent_bytes_of
 from dryfit.rehearse.world import world_of
 from dryfit.report.command import run_command
@@ -288,7 +289,7 @@ def _why(fit: Fit, answer: Answer, trial: Trial) -> str:
 
 def _own(sentence: str) -> str:
     """The sentence of a rehearsal, whose output a search does not show."""
-    return sentence.removesuffix(" Its own output above says more.")
+    return sentence.removesuffix(f" {SAYS_MORE}")
 
 
 def _run_command(fit: Fit, answer: Answer, value: int) -> str:

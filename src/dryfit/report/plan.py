@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from dryfit.measures.measure import NOTHING
 from dryfit.measures.price import Price
 from dryfit.recording.model import AFTER_BACKWARD, BACKWARD, EVALUATION, FORWARD, OPTIMIZER_STEP, SETUP
+from dryfit.rehearse.endings import SAYS_MORE
 from dryfit.report.command import run_command
 from dryfit.report.plan_search import searched_lines
 from dryfit.report.terminal import open_console, sentence, table
@@ -71,7 +72,7 @@ def verdict_line(plan: Plan) -> str:
     if base.kind == STOPPED:
         return f"NO PLAN for {card}: {base.sentence}"
     if base.kind not in (FITS, TOO_BIG):
-        why = base.sentence.removesuffix(" Its own output above says more.")
+        why = base.sentence.removesuffix(f" {SAYS_MORE}")
         return f"NO PLAN for {card}: it fails, and not for memory: {why} `{_run(plan, base)}` shows what it prints."
     found = plan.of(plan.cheapest)
     if found is None:

@@ -19,7 +19,7 @@ from dryfit.search.rehearsing import Runner, Wanted, all_at_once
 from dryfit.search.trial import FITS, TOO_BIG, Trial
 from dryfit.search.words import Sweep
 
-_MOSTCARDS_TRIED = 3
+_MOST_CARDS_TRIED = 3
 MICRO_BATCH = "micro-batch"
 CARDS = "cards"  # the group of measures whose option is a number of cards
 
@@ -171,7 +171,7 @@ def cards_of(measures: Measures) -> int:
 def smallest_card(question: Question, outcome: Outcome) -> CardFor:
     """The smallest card of the catalogue on which a set of measures was rehearsed and fits."""
     used_bytes = outcome.free.peak_total_bytes - question.card.outside_bytes
-    candidates = cards_that_fit(used_bytes + question.reserve_bytes, all_cards()).fits[:_MOSTCARDS_TRIED]
+    candidates = cards_that_fit(used_bytes + question.reserve_bytes, all_cards()).fits[:_MOST_CARDS_TRIED]
     others = (replace(question, gpu=card.key, card=card) for card in candidates)
     fitting = (
         other.gpu for other in others if question.runner.begin(other.wanted(outcome.measures)).result().kind == FITS
