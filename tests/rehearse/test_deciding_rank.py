@@ -69,6 +69,25 @@ def test_what_became_of_the_other_ranks_is_said() -> None:
     assert worst_of(unused).exit_code == EXIT_USAGE
 
 
+def test_one_rank_alone_is_said_to_be_one_of_several() -> None:
+    first = rank(0, FITS, MIB)
+    assert worst_of([first]).notes == [
+        "Only rank 0 was rehearsed; --ranks 0,last also sees the last one, whose shards may differ."
+    ]
+    assert worst_of([rank(3, FITS, MIB)]).notes == [
+        "Only rank 3 was rehearsed; --ranks 0,last sees the first and the last, whose shards may differ."
+    ]
+    alone = [
+        dataclasses.replace(first, world=World(size=1)),
+        dataclasses.replace(first, world=None),
+        dataclasses.replace(first, world_notes=["The program never made a process group."]),
+        dataclasses.replace(first, ranks=worst_of([first, rank(1, FITS, MIB)]).ranks),  # real ranks, together
+        dataclasses.replace(first, ending=FAILED),
+        dataclasses.replace(first, peak_total_bytes=0),
+    ]
+    assert [worst_of([result]).notes for result in alone] == [[]] * len(alone)
+
+
 def test_after_ctrl_c_no_further_rank_begins(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("")

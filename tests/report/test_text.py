@@ -158,6 +158,15 @@ def test_a_rank_that_failed_is_named_with_its_error_in_the_first_line() -> None:
     assert printed(early).count("train.py failed after 4 steps.") == 1
 
 
+def test_a_world_of_the_program_s_own_is_said_below_the_first_line() -> None:
+    note = "The program never made a process group."
+    alone = dataclasses.replace(FITS, world=World(size=8), world_notes=[note], notes=["A note.", note])
+    lines = printed(alone).splitlines()
+    assert lines[:2] == [verdict_line(FITS), note]
+    assert lines[-1] == "A note."
+    assert lines.count(note) == 1
+
+
 def test_what_is_sent_is_of_a_step_only_where_steps_were_counted() -> None:
     """Nobody calls `step` of a ZeroRedundancyOptimizer with `overlap_with_ddp`."""
     sent = {"all-reduce": Communication(calls=9, payload_bytes=GIB, sent_bytes=GIB)}

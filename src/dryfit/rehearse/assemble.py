@@ -130,6 +130,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         phase_peaks=main.phase_peaks if main else {},
         communication=main.communication if main else {},
         world=real_ranks.world_of_ranks(main, ranks),
+        world_notes=_told(observed, only_on_world=True),
         ranks=real_ranks.peaks_of_ranks(ranks, parts_of, verdicts),
         batches=longest.batches_of(main),
         measures=_measures(observed),
@@ -211,10 +212,10 @@ def _measures(observed: Observed) -> dict[str, bool]:
     return found
 
 
-def _told(observed: Observed) -> list[str]:
-    """What the processes themselves had to say, each once."""
-    events = (event for events in observed.processes for event in events)
-    return list(dict.fromkeys(event["text"] for event in events if event["event"] == "note"))
+def _told(observed: Observed, *, only_on_world: bool = False) -> list[str]:
+    """What the processes themselves had to say, each once; all of it, or of a world that is not the one asked for."""
+    notes = [event for events in observed.processes for event in events if event["event"] == "note"]
+    return list(dict.fromkeys(note["text"] for note in notes if note.get("is_on_world") or not only_on_world))
 
 
 def _files(observed: Observed) -> list[str]:

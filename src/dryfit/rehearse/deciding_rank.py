@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from dryfit.rehearse.endings import EXIT_INTERRUPTED, WHOLE, names_of_ranks
+from dryfit.rehearse.endings import EXIT_INTERRUPTED, OUT_OF_MEMORY, WHOLE, names_of_ranks
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, RankPeak, Result, sent_bytes_of
 
 
@@ -17,7 +17,7 @@ def worst_of(results: Sequence[Result]) -> Result:
     where all did. How any other rank ended without an answer is a note. They took as long as all of them together.
     """
     if len(results) == 1:
-        return results[0]
+        return dataclasses.replace(results[0], notes=[*results[0].notes, *_note_on_others(results[0])])
     worst = max(results, key=lambda each: (_how_bad(each), each.peak_total_bytes, each.peak_allocated_bytes))
     ranks = [
         RankPeak(
@@ -46,6 +46,15 @@ def _how_bad(result: Result) -> int:
     if not result.peak_total_bytes:
         return 0
     return 1 if result.verdict == FITS else 2
+
+
+def _note_on_others(result: Result) -> list[str]:
+    """That a rank which has played alone is one of several, where its world is the one that was asked for."""
+    world, has_figures = result.world, result.peak_total_bytes and result.ending.how in (*WHOLE, OUT_OF_MEMORY)
+    if world is None or world.size < 2 or result.ranks or result.world_notes or not has_figures:
+        return []
+    sees = "also sees the last one" if world.rank == 0 else "sees the first and the last"
+    return [f"Only rank {world.rank} was rehearsed; --ranks 0,last {sees}, whose shards may differ."]
 
 
 def _notes_on(results: Sequence[Result]) -> list[str]:

@@ -10,7 +10,7 @@ was known last. Events, in the order they come:
     communication  what the step that is over has passed to others  step, passed: calls, payload and sent bytes by kind
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`
     measure     a measure could not be switched on                   name, why, trace
-    note        a sentence for the result's notes                    text
+    note        a sentence for the result's notes                    text, is_on_world: that is not the one asked for
     modules     what it has imported, where that is asked for        names, after_card, environment, before_torch
     fault       our hooks failed                                     trace
     end         the process is about to end, or was told to          how, error, files, peaks by step, calls, inventions

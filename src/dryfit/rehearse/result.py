@@ -154,7 +154,8 @@ class Result:
     is what the program is like, where that was asked for. `findings` are what the program does that costs memory for
     nothing, such as what it keeps from step to step.
     `world` is the rank that was rehearsed, of how many, and `ranks` are the peaks of all ranks that were, if several:
-    one after the other, or as real processes together.
+    one after the other, or as real processes together. `world_notes` are those of the `notes` that say the program's
+    own world is another: without a process group, made of other ranks, or with a mesh of another size.
     `communication` is what a steady step passes to other ranks through NCCL, by the kind of call.
     `peaks_by_address_order` is what the peaks are with segments placed in other orders; empty where that decides
     nothing, or is not known.
@@ -194,6 +195,7 @@ class Result:
     workspaces: dict[str, int] = field(default_factory=dict)
     total_parts: list[Part] = field(default_factory=list)
     world: World | None = None
+    world_notes: list[str] = field(default_factory=list)
     ranks: list[RankPeak] = field(default_factory=list)
     communication: dict[str, Communication] = field(default_factory=dict)
     peaks_by_address_order: dict[str, OrderPeaks] = field(default_factory=dict)

@@ -30,6 +30,8 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     """Print a result; colour and width as the terminal has them, plain text where there is none."""
     console = open_console(file)
     sentence(console, " ".join(verdict_line(result).splitlines()), style=f"bold {_colour(result)}")
+    for note in result.world_notes:
+        sentence(console, note)
     if result.peak_reserved_bytes:
         console.print()
         _numbers(console, result)
@@ -48,7 +50,9 @@ def print_result(result: Result, file: TextIO | None = None) -> None:
     if result.out_of_memory is not None and result.out_of_memory.message:
         console.print()
         _print(console, f"PyTorch's own error: {result.out_of_memory.message}".splitlines())
-    said_last = [*([] if result.ending.sentence in verdict_line(result) else [result.ending.sentence]), *result.notes]
+    said_first = [verdict_line(result), *result.world_notes]
+    said_last = [] if result.ending.sentence in said_first[0] else [result.ending.sentence]
+    said_last += [note for note in result.notes if note not in said_first]
     if said_last:
         console.print()
     for note in said_last:
@@ -85,7 +89,9 @@ def verdict_line(result: Result) -> str:
 
 
 def _as_rank(result: Result) -> str:
-    return f" as rank {result.world.rank} of {result.world.size}" if result.world is not None else ""
+    if result.world is None or result.world_notes:
+        return ""
+    return f" as rank {result.world.rank} of {result.world.size}"
 
 
 def _need_line(result: Result) -> str:

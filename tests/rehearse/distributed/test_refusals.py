@@ -79,7 +79,7 @@ def test_a_rank_that_waits_for_a_peer_says_where_when_it_is_stopped(rehearse: Re
         "or send never comes. If it waits for that, rehearse real processes: dryfit run torchrun --nproc-per-node N "
         "train.py"
     )
-    assert another_size((3, 1), World(size=4)) in done.result["notes"]
+    assert done.result["world_notes"] == [another_size((3, 1), World(size=4))]
 
 
 def test_what_a_neighbour_sends_is_a_stand_in_and_said(rehearse: Rehearse) -> None:
@@ -117,10 +117,14 @@ def test_a_program_without_peers_is_told_so(rehearse: Rehearse) -> None:
     """
     done = rehearse(program, options=("--world", "8"))
     assert done.code == 0, done.stderr
-    assert done.result["notes"][0] == (
+    note = (
         "The program never made a process group (torch.distributed.init_process_group), so nothing is shared out among "
         "the 8 ranks of --world: the figures are those of one process by itself."
     )
+    assert done.result["notes"][0] == note
+    first, second = done.stdout.splitlines()[:2]
+    assert first.startswith("FITS on ") and "rank" not in first
+    assert second == note
 
 
 def test_a_rank_that_fails_over_what_a_peer_would_have_told_it(rehearse: Rehearse) -> None:

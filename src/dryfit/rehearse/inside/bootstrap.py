@@ -101,7 +101,7 @@ class _Process:
         from dryfit.rehearse.inside import alone
 
         os.environ.update(world.variables())  # in place of what a launcher has said
-        alone.place(world, self._note)
+        alone.place(world, self._note_on_world)
 
     def _begin(self) -> None:
         if not self._orders.folder:
@@ -166,7 +166,7 @@ class _Process:
         if ending.uncaught_error() is not None:
             alone.has_failed(world, self._note)
         else:
-            alone.has_ended(world, self._note, used_card=self._has_used_the_card())
+            alone.has_ended(world, self._note_on_world, used_card=self._has_used_the_card())
 
     def _has_used_the_card(self) -> bool:
         if self._watch is None:
@@ -188,6 +188,10 @@ class _Process:
 
     def _note(self, text: str) -> None:
         self._writer.write("note", text=text)
+
+    def _note_on_world(self, text: str) -> None:
+        """A sentence of a program whose world is another than the one that was asked for."""
+        self._writer.write("note", text=text, is_on_world=True)
 
     def _told_to_stop(self, _: int, frame: FrameType | None) -> None:
         if self._orders.world is not None:
