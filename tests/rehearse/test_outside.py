@@ -101,6 +101,22 @@ def test_a_process_on_two_cards_has_a_context_on_each_and_is_judged_by_the_fulle
     assert part(result, NCCL).high_bytes == 3
 
 
+def test_without_a_card_those_are_named_that_hold_nccls_buffers_too() -> None:
+    """An RTX 3090 has 23.25 GiB beside its context, 100 MiB of which may be the context's."""
+    unlimited = find_card("unlimited")
+
+    def place_of_a_3090(nccl: tuple[int, int, int]) -> str:
+        result = result_of(process(1, 22 * GIB, use(0, 22 * GIB, nccl)), devices=1, card=unlimited, named=False)
+        groups = {"fits": result.fits_on, "close": result.close_on, "too small": result.does_not_fit_on}
+        (group,) = (name for name, cards in groups.items() if "rtx-3090" in cards)
+        return group
+
+    assert place_of_a_3090((0, 0, 0)) == "fits"
+    assert place_of_a_3090((MIB, 64 * MIB, GIB)) == "fits"
+    assert place_of_a_3090((MIB, 64 * MIB, 2 * GIB)) == "close"
+    assert place_of_a_3090((2 * GIB, 3 * GIB, 4 * GIB)) == "too small"
+
+
 def test_processes_that_share_one_card_have_a_context_each() -> None:
     result = result_of(process(1, GIB), process(2, GIB), devices=1)
     assert part(result, OUTSIDE).expected_bytes == 2 * CARD.outside_bytes

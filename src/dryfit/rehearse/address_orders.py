@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dryfit.cards import Card, all_cards, cards_that_fit
+from dryfit.cards import Card
 from dryfit.errors import DryfitError
 from dryfit.recording.model import ALLOC, OOM, Recording
 from dryfit.rehearse import ties, total
 from dryfit.rehearse.allocator_settings import recorded_settings
 from dryfit.rehearse.assemble import Observed
+from dryfit.rehearse.cards_by_parts import cards_by_parts
 from dryfit.rehearse.endings import EXIT_LIMIT, OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.requests import requests_of
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, UNKNOWN, OrderPeaks, Result
@@ -206,7 +207,7 @@ def _with_span(result: Result, orders: Mapping[str, OrderPeaks], own: str) -> Re
     parts = [*result.total_parts, span]
     changes: dict[str, Any] = {"total_parts": parts, "peak_total_range_bytes": total.range_of(parts)}
     if result.card is None:
-        changes |= _cards(next(part.expected_bytes for part in parts if part.what == total.TAKEN), less, more)
+        changes |= cards_by_parts(parts)
     if less + more > _WORTH_A_NOTE * result.peak_reserved_bytes:
         lowest, highest = (end(reserved_bytes, key=reserved_bytes.__getitem__) for end in (min, max))
         changes["notes"] = [
@@ -216,18 +217,6 @@ def _with_span(result: Result, orders: Mapping[str, OrderPeaks], own: str) -> Re
             f"The figures are of the order {own}; --address-order chooses.",
         ]
     return dataclasses.replace(result, **changes)
-
-
-def _cards(used_bytes: int, less: int, more: int) -> dict[str, list[str]]:
-    """The catalogue's cards by whether they hold the program under every order, under some, or under none."""
-    fits = cards_that_fit(used_bytes + more).fits
-    too_small = cards_that_fit(used_bytes - less).too_small
-    cards = sorted(all_cards(), key=lambda card: (card.total_bytes, card.key))
-    return {
-        "fits_on": [card.key for card in fits],
-        "close_on": [card.key for card in cards if card not in (*fits, *too_small)],
-        "does_not_fit_on": [card.key for card in too_small],
-    }
 
 
 def _peaks_of(result: Result, ending: str = SAME) -> OrderPeaks:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import dryfit
-from dryfit.cards import Card, all_cards, cards_that_fit
+from dryfit.cards import Card
 from dryfit.measures.facts import Facts
 from dryfit.plain import from_plain
 from dryfit.recording.model import Recording
@@ -23,6 +23,7 @@ from dryfit.rehearse import (
     unknowns,
     workspaces,
 )
+from dryfit.rehearse.cards_by_parts import cards_by_parts
 from dryfit.rehearse.events import ENOUGH, Event
 from dryfit.rehearse.failed_ranks import ending_of_ranks
 from dryfit.rehearse.findings_of_all import findings_of, keeper_of_growth, why_not_looked
@@ -78,7 +79,6 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         each.pid: _verdict(each, main, ending, parts_of[each.pid], card, named=card_was_named) for each in processes
     }
     verdict = verdicts[main.pid] if main else UNKNOWN
-    by_fit = cards_that_fit(used_bytes, all_cards() if used_bytes and not card_was_named else ())
     peak = main.peak_step if main else None
     return Result(
         verdict=verdict,
@@ -95,9 +95,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         steps=main.steps if main else 0,
         step_peaks=main.step_peaks if main else [],
         out_of_memory=_out_of_memory(main, ending),
-        fits_on=[each.key for each in by_fit.fits],
-        close_on=[each.key for each in by_fit.tight],
-        does_not_fit_on=[each.key for each in by_fit.too_small],
+        **(cards_by_parts(parts) if measured and not card_was_named else {}),
         unknowns=unknowns.of(main.end if main else None),
         findings=findings,
         notes=[
