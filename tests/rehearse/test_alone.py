@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from pathlib import Path
 
 import pytest
 from tests.rehearse.conftest import Rehearse
@@ -42,9 +44,8 @@ def test_ddp_copies_the_gradients_into_buckets_unless_they_are_views(rehearse: R
 
 
 @pytest.mark.parametrize("words", [[], ["torchrun", "--nproc-per-node", "4"]])
-def test_a_rank_sees_its_world_and_agrees_with_itself(rehearse: Rehearse, words: list[str]) -> None:
+def test_a_rank_sees_its_world_and_agrees_with_itself(rehearse: Rehearse, project: Path, words: list[str]) -> None:
     """A launcher starts one process, which is the rank that is asked for."""
-    rehearse("")  # to have the folder
     program = """
         import os, torch, torch.distributed as dist
 
@@ -61,11 +62,8 @@ def test_a_rank_sees_its_world_and_agrees_with_itself(rehearse: Rehearse, words:
         print("I am", dist.get_rank(), "of", dist.get_world_size(), torch.cuda.current_device(), gathered[0], told)
         torch.zeros(1 << 20, device="cuda")
     """
-    if words:
-        rehearse(program, options=("--world", "4"))  # writes it
-        done = rehearse([*words, "train.py"], options=("--world", "4", "--rank", "3"))
-    else:
-        done = rehearse(program, options=("--world", "4", "--rank", "3"))
+    (project / "train.py").write_text(textwrap.dedent(program))
+    done = rehearse([*words, "train.py"], options=("--world", "4", "--rank", "3"))
     assert done.code == 0, done.stderr
     assert "I am 3 of 4 3 {'rank': 3} [None]" in done.stderr
     assert len([process for process in done.result["processes"] if process["peak_used_bytes"]]) == 1

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import pytest
 from tests.rehearse.conftest import Rehearse
 
 from dryfit.rehearse.inside.alone.meshes import another_size
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.world import World
+
+ONE_PROCESS = "--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,8 @@ def test_there_is_no_such_world(rehearse: Rehearse, options: tuple[str, ...], se
     assert (done.code, done.stderr.strip()) == (2, f"dryfit: {sentence}")
 
 
-def test_a_rank_that_waits_for_a_peer_says_where_when_it_is_stopped(rehearse: Rehearse) -> None:
+@pytest.mark.stacks
+def test_a_rank_that_waits_for_a_peer_says_where_when_it_is_stopped(rehearse: Rehearse, project: Path) -> None:
     program = f"""
         import os
         import torch.distributed as dist
@@ -68,18 +74,22 @@ def test_a_rank_that_waits_for_a_peer_says_where_when_it_is_stopped(rehearse: Re
         while not store.check(["rank 1 is ready"]):
             tries += 1
             if tries == 20:  # in place of a limit of time, which would have to leave this machine enough for torch
+                os.kill(os.getppid(), {STOP_SIGNAL})
                 os.kill(os.getpid(), {STOP_SIGNAL})
     """
-    done = rehearse(program, options=("--world", "4"))
+    (project / "train.py").write_text(textwrap.dedent(program))
+    done = rehearse(["accelerate", "launch", *ONE_PROCESS.split(), "train.py"], options=("--world", "4"))
     assert done.code == 3
-    (said,) = [note for note in done.result["notes"] if note.startswith("It was at ")]
+    (said,) = [note for note in done.result["notes"] if note.startswith("It was at ")]  # the launcher says nothing
     assert said == (
-        f"It was at train.py:12 then (os.kill(os.getpid(), {STOP_SIGNAL})), and had asked the store 20 times for "
+        f"It was at train.py:13 then (os.kill(os.getpid(), {STOP_SIGNAL})), and had asked the store 20 times for "
         "'rank 1 is ready', which this rank has not written. It plays rank 0 of 4 alone: what another rank would write "
         "or send never comes. If it waits for that, rehearse real processes: dryfit run torchrun --nproc-per-node N "
         "train.py"
     )
-    assert done.result["world_notes"] == [another_size((3, 1), World(size=4))]
+    launcher, mesh = done.result["world_notes"]
+    assert launcher.startswith("accelerate was to start 1 rank on 1 machine")
+    assert mesh == another_size((3, 1), World(size=4))
 
 
 def test_what_a_neighbour_sends_is_a_stand_in_and_said(rehearse: Rehearse) -> None:

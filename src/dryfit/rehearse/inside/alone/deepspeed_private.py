@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from dryfit.rehearse.inside.alone import torch_private
 from dryfit.rehearse.world import World
 
 # Checked on 0.19.8. ZeRO-3 broadcasts rank 0's list of modules, and every rank compares it with its own.
@@ -62,6 +63,7 @@ def start_one_worker(runner: ModuleType, world: World, asked: Callable[[int, int
 
     @functools.wraps(runner.main)
     def main(args: Any = None) -> None:
+        torch_private.launches()
         said = runner.parse_args(args)
         if said.num_gpus > 0:
             fewest, most = (said.num_nodes, said.num_nodes) if said.num_nodes > 0 else (world.nodes, world.nodes)

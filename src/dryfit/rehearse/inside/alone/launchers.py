@@ -25,6 +25,7 @@ def place(world: World, note: Callable[[str], None]) -> None:
     def in_place_of(simple_launcher: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(simple_launcher)
         def launch(args: Any) -> Any:
+            torch_private.launches()
             if world.size > 1:
                 note(_asked(1, 1, world))
             return simple_launcher(args)

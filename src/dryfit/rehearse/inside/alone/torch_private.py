@@ -6,14 +6,13 @@ import functools
 import importlib
 import inspect
 import pickle
-import shlex
 import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dryfit.rehearse.inside.alone import gloo_private
+from dryfit.rehearse.inside.alone import gloo_private, last_words
 
 # --- checked on 2.14.1 ---------------------------------------------------------------------------
 
@@ -166,12 +165,32 @@ def _in_place_of(kind: type, store: Any) -> type:
 # --- objects: checked on 2.14.1 ------------------------------------------------------------------
 
 
+_has_objects = False
+
+
+def has_objects_of_others() -> bool:
+    """Whether this process has had objects that other ranks would have sent."""
+    return _has_objects
+
+
+def _have_objects(given: dict[str, Any]) -> None:
+    """Objects of others come by this call, but where the one source is this rank itself."""
+    global _has_objects
+    import torch.distributed as dist
+
+    if given.get("group_src") is not None:
+        is_own = given["group_src"] == dist.get_rank(given.get("group"))
+    else:
+        is_own = "obj" not in given and (given.get("src") or 0) == dist.get_rank()
+    _has_objects = _has_objects or not is_own
+
+
 def _kept(real: Callable[..., Any]) -> Callable[..., Any]:
     """`broadcast_object_list`: from another rank comes what this one has."""
 
     @functools.wraps(real)
-    def broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> Any:
-        return None
+    def broadcast_object_list(*args: Any, **kwargs: Any) -> Any:
+        _have_objects(inspect.signature(real).bind(*args, **kwargs).arguments)
 
     return broadcast_object_list
 
@@ -184,6 +203,7 @@ def _first_of_own(real: Callable[..., Any]) -> Callable[..., Any]:
         import torch.distributed as dist
 
         given = inspect.signature(real).bind(*args, **kwargs).arguments
+        _have_objects(given)
         objects, rank = given.get("scatter_object_input_list"), dist.get_rank(given.get("group"))
         if objects and rank >= 0:
             given["scatter_object_output_list"][0] = objects[rank]
@@ -201,7 +221,7 @@ def _refused(real: Callable[..., Any]) -> Callable[..., Any]:
         raise RuntimeError(
             "dryfit plays this rank alone, and torch.distributed.recv_object_list waits for objects that only another "
             "rank has, as a pipeline's stage does for the shapes of the one before. Rehearse real processes instead: "
-            f"dryfit run torchrun --nproc-per-node {dist.get_world_size()} {shlex.join(sys.argv)}"
+            f"{last_words.real_processes(dist.get_world_size())}"
         )
 
     return recv_object_list
@@ -216,6 +236,7 @@ def _all_own(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def gather(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(real).bind(*args, **kwargs).arguments
+        _have_objects(given)
         _gathering.pickled = pickle.dumps(given["obj"])
         try:
             return real(*args, **kwargs)
@@ -290,6 +311,12 @@ def is_launching() -> bool:
     return _is_launching
 
 
+def launches() -> None:
+    """Be a launcher's process from here on."""
+    global _is_launching
+    _is_launching = True
+
+
 def start_one_worker(api: ModuleType, as_rank: Callable[[], None], asked: Callable[[int, int, int], None]) -> None:
     """Have torchrun's agent, which accelerate and notebooks use too, start one process and meet no node.
 
@@ -300,8 +327,7 @@ def start_one_worker(api: ModuleType, as_rank: Callable[[], None], asked: Callab
 
     @functools.wraps(real)
     def launch_agent(config: Any, entrypoint: Any, *args: Any, **kwargs: Any) -> Any:
-        global _is_launching
-        _is_launching = True
+        launches()
         asked(config.nproc_per_node, config.min_nodes, config.max_nodes)
         config.min_nodes = config.max_nodes = config.nproc_per_node = 1
         config.rdzv_backend, config.rdzv_endpoint, config.run_id = "c10d", "localhost:0", "alone"
