@@ -105,6 +105,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
             *longest.notes(main),
             *assumptions.notes([process.end.get("assumptions", {}) for process in processes if process.end]),
             *_notes(observed, processes, ranks, ending),
+            *real_ranks.notes_on_idle(all_ranks),
             *first_buckets.notes(main),
             *outside.notes(main.end if main else None, parts, card),
             *why_not_looked(processes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dryfit.rehearse.endings import names_of_ranks
 from dryfit.rehearse.processes import Process
 from dryfit.rehearse.result import RankPeak, sent_bytes_of
 from dryfit.rehearse.total import Part, range_of
@@ -17,6 +18,12 @@ def ranks_among(processes: Sequence[Process]) -> list[Process]:
         if process.rank is not None:
             by_rank.setdefault(process.rank, process)
     return [by_rank[rank] for rank in sorted(by_rank)] if len(by_rank) > 1 else []
+
+
+def notes_on_idle(ranks: Sequence[Process]) -> list[str]:
+    """A sentence on those that used no card, where others did."""
+    idle = [process.rank for process in ranks if not process.used_peak_bytes and not process.ooms]
+    return [f"{names_of_ranks(idle)} used no card."] if 0 < len(idle) < len(ranks) else []
 
 
 def world_of_ranks(main: Process | None, ranks: Sequence[Process]) -> World | None:

@@ -60,6 +60,14 @@ def test_every_rank_is_listed_and_the_one_that_takes_most_decides() -> None:
     assert [process["rank"] for process in result.processes] == [1, 0, 2]
 
 
+def test_ranks_that_used_no_card_are_named() -> None:
+    used = [rank(number, step(1, backward=70)) for number in (0, 2)]
+    assert result_of(*used, rank(1), devices=3).notes[-1] == "Rank 1 used no card."
+    result = result_of(used[0], rank(1), rank(2), devices=3)
+    assert (result.verdict, result.notes) == ("fits", ["Ranks 1 and 2 used no card."])
+    assert result_of(rank(0), rank(1), devices=3).notes == []
+
+
 def test_of_ranks_that_are_alike_the_first_decides() -> None:
     result = result_of(*(rank(number, step(1, backward=70)) for number in (2, 1, 0)), devices=3)
     assert result.world is not None
