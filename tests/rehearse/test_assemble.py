@@ -15,6 +15,7 @@ from dryfit.rehearse import settle
 from dryfit.rehearse.assemble import Observed, assemble
 from dryfit.rehearse.events import EventFolder, EventWriter, Orders
 from dryfit.rehearse.result import Result
+from dryfit.report.text import verdict_line
 
 MIB, GIB = 1 << 20, 1 << 30
 CARD = find_card("rtx-4090")
@@ -274,6 +275,9 @@ def test_memory_that_grows_with_every_step_is_no_fit() -> None:
     run = events(*(step(n, backward=n * GIB) for n in range(1, 21)), how="most steps")
     result = result_of(run)
     assert (result.verdict, result.exit_code) == ("unknown", 3)
+    assert verdict_line(result) == (
+        "UNKNOWN on NVIDIA GeForce RTX 4090: took 20.45 GiB of 23.52 GiB, and about 1.00 GiB more with each step"
+    )
     assert result.notes[0].startswith(
         "Each of the last steps took about 1.00 GiB more than the one before: the card would be full after about 3 "
         "more steps; something is kept"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from dryfit.places import as_seen_from_here
+from dryfit.rehearse import growth
 from dryfit.rehearse.address_orders import doubt
 from dryfit.rehearse.endings import OUT_OF_MEMORY, WHOLE
 from dryfit.rehearse.result import DOES_NOT_FIT, FITS, Communication, Result, Unknown, sent_bytes_of
@@ -77,6 +78,9 @@ def verdict_line(result: Result) -> str:
         spare = format_bytes(total_bytes - result.peak_total_bytes)
         but = ", apart from what is listed below as not known" if result.is_apart_from_unknowns else ""
         return f"FITS on {name}: needs {need} of {format_bytes(total_bytes)}, {spare} to spare{but}"
+    if growth_bytes := growth.of_result(result):
+        more = format_bytes(growth_bytes)
+        return f"UNKNOWN on {name}: took {need} of {format_bytes(total_bytes)}, and about {more} more with each step"
     if result.ending.how in (*WHOLE, OUT_OF_MEMORY):
         what = f"needs {need} of {format_bytes(total_bytes)}"
         if result.ending.how == OUT_OF_MEMORY:
