@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dryfit.analyse.analysis import Analysis
+from dryfit.analyse.stack_facts import FSDP_CASTS
 from dryfit.recording.model import BACKWARD, GRADIENT, OWNERS, PARAMETER, Label, Mark
 from dryfit.recording.replay import Lifetimes
 from dryfit.recording.stacks import Frame, Stacks
@@ -18,7 +19,7 @@ _DISTRIBUTED = re.compile(r"(?:^|/)torch/distributed/")
 # Where DDP's reducer is made, and where it makes its buckets anew in the order of the first backward pass (2.14.1).
 _DDP = re.compile(r"(?:^|/)torch/nn/parallel/distributed\.py$")
 _MAKES_BUCKETS = ("_ddp_init_helper", "_pre_forward")
-_CASTS = ("cast_fn", "_cast_fp_tensor")
+_CASTS = re.compile(FSDP_CASTS)
 _NOT_HERE = Label(0, PARAMETER, shape=(0,))
 """A shard that is on the host, or empty."""
 
@@ -88,7 +89,7 @@ def _is_bucket(stack: int, stacks: Stacks) -> bool:
 
 def _is_cast(stack: int, stacks: Stacks) -> bool:
     frame = _innermost(stack, stacks)
-    return frame.name in _CASTS and bool(_DISTRIBUTED.search(frame.file))
+    return bool(_CASTS.match(frame.name)) and bool(_DISTRIBUTED.search(frame.file))
 
 
 def _innermost(stack: int, stacks: Stacks) -> Frame:

@@ -40,7 +40,7 @@ _WORK = (
 _WORKSPACE_NAMES = re.compile(r"Workspace|getCurrentCUDABlasHandle|::run_(?:conv|fused_conv)_plan|_filter_plans")
 _ENGINE_NAMES = re.compile(r"torch::autograd::(?:Engine::|Node::operator\(\)|python::PythonEngine|AccumulateGrad)")
 # The functions that cast what a module gets and gives to the types of FSDP's mixed precision: activations.
-_FSDP_CASTS = r"(?:cast_fn|_cast_fp_tensor)$"
+FSDP_CASTS = r"(?:cast_fn|_cast_fp_tensor)$"
 
 
 class _Rule(NamedTuple):
@@ -67,9 +67,9 @@ _RULES = (
     _rule(r"/optim", r"^(?:_init_group|init_state|init_state_.*)$", MAKES_STATE),
     _rule(r"(?:^|/)[^/]*optim(?:izers?)?(?:/[^/]*)?\.py$", r"^__init__$", MAKES_STATE),
     _rule(r"(?:^|/)torch/nn/parallel/distributed\.py$", r"", COMMUNICATES),
-    _rule(r"(?:^|/)torch/distributed/(?:fsdp|_composable|algorithms/ddp_comm_hooks)/", rf"^(?!{_FSDP_CASTS})",
+    _rule(r"(?:^|/)torch/distributed/(?:fsdp|_composable|algorithms/ddp_comm_hooks)/", rf"^(?!{FSDP_CASTS})",
           COMMUNICATES),
-    _rule(r"(?:^|/)torch/distributed/", rf"^{_FSDP_CASTS}", 0, COMMUNICATES),
+    _rule(r"(?:^|/)torch/distributed/", rf"^{FSDP_CASTS}", 0, COMMUNICATES),
     _rule(r"(?:^|/)torch/distributed/(?:distributed_c10d|_functional_collectives)\.py$", r"", COMMUNICATES),
     # Its linear layers are modules' work, and of the gradients' norm and finiteness nothing is sent but a number.
     _rule(r"(?:^|/)deepspeed/(?:runtime/zero/(?!linear\.py)|comm/)", r"^(?!.*(?:_norm|overflow|inf_or_nan))",
