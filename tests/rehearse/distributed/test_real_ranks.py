@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -196,6 +197,15 @@ def test_ranks_stop_where_all_have_seen_enough_after_the_same_step(tmp_path: Pat
     assert not other.all_have_seen_enough(2, this_one=True)
     one.ends()  # by itself, so that nobody is to wait for it
     assert other.all_have_seen_enough(3, this_one=True)
+
+
+def test_steps_before_the_process_group_count_too(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    one, other = becomes(tmp_path, 0, told), becomes(tmp_path, 1, told)
+    assert not other.all_have_seen_enough(5, this_one=False)
+    began = time.monotonic()
+    assert not one.all_have_seen_enough(5, this_one=True)
+    assert time.monotonic() - began < 10  # the patience with one that has not come so far is 60
 
 
 def test_a_rank_alone_asks_nobody(tmp_path: Path) -> None:

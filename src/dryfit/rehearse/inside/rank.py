@@ -34,7 +34,7 @@ class Rank:
     def begin_anew(self, folder: str, *, alone: bool) -> None:
         """Be no rank so far, as in a forked child."""
         self._folder, self._alone = Path(folder), alone
-        self._rank = -1
+        self._rank, self._steps = -1, 0
         self._others: list[int] = []
 
     def watch(self, c10d: ModuleType) -> None:
@@ -55,7 +55,8 @@ class Rank:
         """
         if not self._others:
             return this_one
-        self._say(_ENOUGH if this_one else _NOT_YET)
+        self._say(_ENOUGH if this_one else _NOT_YET, steps - 1)
+        self._steps = steps
         if not this_one:
             return False
         until = time.monotonic() + _PATIENCE_SECONDS
@@ -70,7 +71,7 @@ class Rank:
     def ends(self) -> None:
         """This process is about to end; nobody is to wait for it."""
         if self._others:
-            self._say(_ENDED)
+            self._say(_ENDED, self._steps)
 
     def _becomes(self, rank: int, ranks: int) -> None:
         if self._alone or ranks < 2:
@@ -88,10 +89,11 @@ class Rank:
     def _file(self, rank: int) -> Path:
         return self._folder / f"{rank}.rank"
 
-    def _say(self, word: bytes) -> None:
-        descriptor = os.open(self._file(self._rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _say(self, word: bytes, at: int) -> None:
+        """Each step has a place: one may have passed before the process group was made, or made again."""
+        descriptor = os.open(self._file(self._rank), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, word)
+            os.pwrite(descriptor, word, at)
         finally:
             os.close(descriptor)
 
