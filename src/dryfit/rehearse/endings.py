@@ -72,7 +72,8 @@ def ending_of(observed: Observed, main: Process | None, ranks: Sequence[Process]
     if error:
         when = f"after {in_steps(main.steps)}" if main and main.steps else "before its first optimiser step"
         what = f"{error['type']}: {first_line(error['message'])}{in_brackets(error['file'], error['line'])}"
-        return _by_error("raised", f"{program} failed {when}: {what}. {SAYS_MORE}", error, observed.status)
+        sentence = " ".join(filter(None, (f"{program} failed {when}: {what}.", SAYS_MORE, error.get("advice"))))
+        return _by_error("raised", sentence, error, observed.status)
     sentence = f"{program} ended with status {observed.status}. {SAYS_MORE}"
     return Ending(how="raised", sentence=sentence, exit_status=observed.status)
 

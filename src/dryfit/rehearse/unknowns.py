@@ -8,6 +8,7 @@ from dryfit.rehearse import guessed, workspaces
 from dryfit.rehearse.events import Event
 from dryfit.rehearse.result import Unknown
 from dryfit.rehearse.workspaces import Workspaces
+from dryfit.virtual_card.calls import RECEIVED_ALONE
 
 # CUDA calls that ask a library how much memory it wants, or that make it take some, with what that memory is for. They
 # are answered with 0 or a lower bound, so the figures can be too low by it. docs/virtual-card.md says more.
@@ -26,7 +27,6 @@ _MEMORY_CALLS = {
 
 
 NO_ADDRESSES = "address space used up"
-_RECEIVED_ALONE = "ncclRecv"
 _NOT_STORED = "copies not stored"
 
 
@@ -61,7 +61,7 @@ def _call(name: str, count: int) -> Unknown:
     if name == _NOT_STORED:
         what = "contents of copies to the card, once they filled 2 GiB of this machine's memory"
         return Unknown(kind="value", what=what, answer="zeros", decides_size=False, count=count)
-    if name == _RECEIVED_ALONE:
+    if name == RECEIVED_ALONE:
         what = "what another rank sends to this one, which plays alone (recv, irecv, all_to_all of uneven splits)"
         return Unknown(kind="call", what=what, answer="stand-ins", decides_size=False, count=count)
     memory = next((what for prefix, what in _MEMORY_CALLS.items() if name.startswith(prefix)), None)

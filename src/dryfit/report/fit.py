@@ -289,7 +289,7 @@ def _why(fit: Fit, answer: Answer, trial: Trial) -> str:
 
 def _own(sentence: str) -> str:
     """The sentence of a rehearsal, whose output a search does not show."""
-    return sentence.removesuffix(f" {SAYS_MORE}")
+    return sentence.replace(f" {SAYS_MORE}", "")
 
 
 def _run_command(fit: Fit, answer: Answer, value: int) -> str:

@@ -72,7 +72,7 @@ def verdict_line(plan: Plan) -> str:
     if base.kind == STOPPED:
         return f"NO PLAN for {card}: {base.sentence}"
     if base.kind not in (FITS, TOO_BIG):
-        why = base.sentence.removesuffix(f" {SAYS_MORE}")
+        why = base.sentence.replace(f" {SAYS_MORE}", "")
         return f"NO PLAN for {card}: it fails, and not for memory: {why} `{_run(plan, base)}` shows what it prints."
     found = plan.of(plan.cheapest)
     if found is None:

@@ -75,7 +75,7 @@ def outcome_of(result: Result) -> Outcome:
     answered = result.exit_code in (EXIT_FITS, EXIT_DOES_NOT_FIT)
     if not answered and not (how in WHOLE and result.peak_total_bytes):
         kind = "nothing on the card" if how in WHOLE else result.ending.error_type or how
-        sentence = result.ending.sentence.removesuffix(f" {SAYS_MORE}")  # it has no output here
+        sentence = result.ending.sentence.replace(f" {SAYS_MORE}", "")  # it has no output here
         return Outcome(**common, error=kind, error_sentence=sentence)
     return Outcome(
         **common,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from dryfit.errors import UsageError
 from dryfit.virtual_card.settings import MAX_DEVICES
 
+RECEIVED_ALONE = "ncclRecv"  # of `unfaithful_calls`: a rank that plays alone received from another
+
 
 @functools.cache
 def _library() -> ctypes.CDLL:

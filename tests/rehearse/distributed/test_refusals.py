@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 from tests.rehearse.conftest import Rehearse
 
+from dryfit.rehearse.inside.alone import last_words
 from dryfit.rehearse.inside.alone.meshes import another_size
 from dryfit.rehearse.inside.bootstrap import STOP_SIGNAL
 from dryfit.rehearse.world import World
@@ -84,7 +86,7 @@ def test_a_rank_that_waits_for_a_peer_says_where_when_it_is_stopped(rehearse: Re
     assert said == (
         f"It was at train.py:13 then (os.kill(os.getpid(), {STOP_SIGNAL})), and had asked the store 20 times for "
         "'rank 1 is ready', which this rank has not written. It plays rank 0 of 4 alone: what another rank would write "
-        "or send never comes. If it waits for that, rehearse real processes: dryfit run torchrun --nproc-per-node N "
+        "or send never comes. If it waits for that, rehearse real processes: dryfit run torchrun --nproc-per-node 4 "
         "train.py"
     )
     launcher, mesh = done.result["world_notes"]
@@ -146,8 +148,71 @@ def test_a_rank_that_fails_over_what_a_peer_would_have_told_it(rehearse: Rehears
     """
     done = rehearse(program, options=("--world", "4"))
     assert done.code == 2
-    assert done.result["ending"]["sentence"].startswith("train.py failed before its first optimiser step: ValueError: ")
-    assert done.result["notes"][0] == (
-        "It had read zeros from the store for 'port of rank 1': it plays rank 0 of 4 alone, and another rank would "
-        "have written that. Rehearse real processes: dryfit run torchrun --nproc-per-node N train.py"
+    sentence = done.result["ending"]["sentence"]
+    assert sentence.startswith("train.py failed before its first optimiser step: ValueError: ")
+    assert sentence.endswith(
+        ". It plays rank 0 of 4 alone: what it read from the store for 'port of rank 1' was zeros. If it failed "
+        "because of that, rehearse real processes: dryfit run torchrun --nproc-per-node 4 train.py"
     )
+
+
+def test_a_rank_that_fails_over_objects_and_tensors_of_others(rehearse: Rehearse) -> None:
+    program = """
+        import torch, torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        dist.recv(torch.empty(4, device="cuda"), src=1)
+        settings = [{"width": 4}] if dist.get_rank() == 0 else [None]
+        dist.broadcast_object_list(settings, src=0)
+        settings[0]["width"]
+    """
+    done = rehearse(program, "--epochs", "3", options=("--world", "4", "--rank", "3"))
+    assert done.code == 2
+    assert done.result["ending"]["sentence"] == (
+        "train.py failed before its first optimiser step: TypeError: 'NoneType' object is not subscriptable "
+        "(train.py:9). Its own output above says more. It plays rank 3 of 4 alone: objects that are gathered, "
+        "broadcast or scattered are its own, and what it receives is a stand-in. If it failed because of that, rehearse real "
+        "processes: dryfit run torchrun --nproc-per-node 4 train.py --epochs 3"
+    )
+    # Rank 0 has the objects itself, and its failure comes of something else.
+    first = rehearse(
+        """
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        dist.broadcast_object_list([{"width": 4}])
+        dist.broadcast_object_list([{"width": 4}], src=0)
+        raise ValueError("its own")
+    """,
+        options=("--world", "4"),
+    )
+    assert first.result["ending"]["sentence"].endswith("Its own output above says more.")
+
+
+def after(error: BaseException, *, size: int = 8, rank: int = 3) -> str:
+    return last_words.after(error, (), World(size=size, rank=rank), has_objects=False, has_received=False)
+
+
+def test_a_rank_that_fails_over_a_connection_or_variables_of_a_batch_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--name", "a b"])
+    assert after(ConnectionRefusedError(111, "refused")) == (
+        "It plays rank 3 of 8 alone: nobody listens where it connects. If it failed because of that, rehearse real "
+        "processes: dryfit run torchrun --nproc-per-node 8 train.py --name 'a b'"
+    )
+    start = (
+        "--world sets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK), and none of a batch system's. Give them "
+        "yourself, for one rank at a time: "
+    )
+    end = " dryfit run --world 8 --ranks 3 train.py --name 'a b'"
+    for name, words in (
+        ("SLURM_PROCID", "SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=3"),
+        ("SLURM_NODELIST", "SLURM_NODELIST=... SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=3"),
+        (
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_LOCAL_RANK=3",
+        ),
+    ):
+        assert after(KeyError(name)) == start + words + end
+    assert after(KeyError("SOMETHING")) == after(ValueError("SLURM_PROCID")) == ""
+    assert after(ConnectionRefusedError(), size=1, rank=0) == ""

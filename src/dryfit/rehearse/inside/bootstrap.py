@@ -160,13 +160,15 @@ class _Process:
     def _facts(self) -> dict[str, Any]:
         return self._watch.facts() if self._watch is not None else {}
 
-    def _say_of(self, world: World) -> None:
+    def _say_of(self, world: World) -> str:
+        """Say what a rank alone has to; give what is to be said after its error."""
         from dryfit.rehearse.inside import alone
 
-        if ending.uncaught_error() is not None:
-            alone.has_failed(world, self._note)
-        else:
-            alone.has_ended(world, self._note_on_world, used_card=self._has_used_the_card())
+        error = ending.last_exception()
+        if error is not None:
+            return alone.has_failed(world, error, has_received=self._has_received())
+        alone.has_ended(world, self._note_on_world, used_card=self._has_used_the_card())
+        return ""
 
     def _has_used_the_card(self) -> bool:
         if self._watch is None:
@@ -175,13 +177,20 @@ class _Process:
 
         return bool(calls.devices_in_use())
 
+    def _has_received(self) -> bool:
+        if self._watch is None:
+            return False
+        from dryfit.virtual_card import calls
+
+        return calls.RECEIVED_ALONE in calls.unfaithful_calls()
+
     def _say(self, how: str) -> None:
         """Write the last event, and the recording after it: where there is no time for that, the figures are safe."""
         if self._orders.modules:
             self._writer.write("modules", **self._imported.facts())
-        if self._orders.world is not None and how != "told to stop":
-            self._say_of(self._orders.world)
-        ending.last_words(self._writer.write, self._facts, how)
+        world = self._orders.world if how != "told to stop" else None
+        advice = self._say_of(world) if world is not None else ""
+        ending.last_words(self._writer.write, self._facts, how, advice)
         self._rank.ends()
         if self._watch is not None:
             self._watch.write_recording()

@@ -22,9 +22,15 @@ from dryfit.places import is_of_the_program
 Facts = Callable[[], dict[str, Any]]
 
 
-def last_words(write: Callable[..., None], facts: Facts, how: str) -> None:
-    """Write the `end` event: how it ended, the uncaught exception if there was one, and all that is known."""
-    write("end", how=how, at=time.monotonic(), error=uncaught_error(), files=program_files(), **facts())
+def last_words(write: Callable[..., None], facts: Facts, how: str, advice: str) -> None:
+    """Write the `end` event: how it ended, the uncaught exception if there was one, and all that is known.
+
+    `advice` is for a sentence after the exception, or "".
+    """
+    error = uncaught_error()
+    if error is not None:
+        error["advice"] = advice
+    write("end", how=how, at=time.monotonic(), error=error, files=program_files(), **facts())
 
 
 def stop_now(say: Callable[[str], None], how: str) -> NoReturn:
@@ -79,10 +85,16 @@ def _modules_of_the_program() -> Iterator[tuple[str, str]]:
             yield name, file
 
 
-def uncaught_error() -> dict[str, Any] | None:
+def last_exception() -> BaseException | None:
     """The exception that is ending this process, as Python keeps it for debuggers; None if there is none."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if not isinstance(error, BaseException):
+    return error if isinstance(error, BaseException) else None
+
+
+def uncaught_error() -> dict[str, Any] | None:
+    """What there is to know of the exception that is ending this process; None if there is none."""
+    error = last_exception()
+    if error is None:
         return None
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_of_the_program(frame.filename)] or list(frames)

@@ -50,11 +50,15 @@ def has_ended(world: World, note: Callable[[str], None], *, used_card: bool) -> 
         note(last_words.without_a_group(world))
 
 
-def has_failed(world: World, note: Callable[[str], None]) -> None:
-    """An exception ends the process; `note` takes a sentence of what only a peer could have told it."""
-    said = last_words.read_in_vain(_store.read, world) if _store is not None else None
-    if said is not None:
-        note(said)
+def has_failed(world: World, error: BaseException, *, has_received: bool) -> str:
+    """An exception ends the process: what there is to say after it, or ""."""
+    return last_words.after(
+        error,
+        _store.read if _store is not None else (),
+        world,
+        has_objects=torch_private.has_objects_of_others(),
+        has_received=has_received,
+    )
 
 
 def end() -> None:
