@@ -191,6 +191,9 @@ QUESTIONS = """
     dist.init_process_group("nccl")
     ask("split unbound", lambda: dist.split_group(split_ranks=[[0, 3], [1, 2]]))
     print("said", json.dumps(said))
+    if os.fork() == 0:
+        raise SystemExit(0)  # without the groups' threads
+    os.wait()
     raise SystemExit(7)
 """
 

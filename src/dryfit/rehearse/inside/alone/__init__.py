@@ -26,9 +26,12 @@ from dryfit.rehearse.inside.imports import after_import
 from dryfit.rehearse.world import World
 
 
-def place(world: World, note: Callable[[str], None]) -> None:
-    """Have torch.distributed, once it is imported, meet nobody; `note` takes a sentence where another is meant."""
-    after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world, note))
+def place(world: World, note: Callable[[str], None], joins: Callable[[int, int], None]) -> None:
+    """Have torch.distributed, once it is imported, meet nobody.
+
+    `note` takes a sentence where another world is meant, `joins` the rank that a process makes itself, and of how many.
+    """
+    after_import("torch.distributed.distributed_c10d", lambda module: _alone(module, world, joins))
     launchers.place(world, note)
     meshes.place(world, note)
     checkpoint.place()
@@ -62,8 +65,12 @@ def has_failed(world: World, error: BaseException, *, has_received: bool) -> str
 
 
 def end() -> None:
-    """End the process groups: their threads ask a store that is Python's, which is taken apart next."""
-    torch_private.end_groups()
+    """End the process groups: their threads ask a store that is Python's, which is taken apart next.
+
+    A fork has no such threads, and would wait for them.
+    """
+    if _joined_in == os.getpid():
+        torch_private.end_groups()
 
 
 _store: Any = None
@@ -78,7 +85,7 @@ def _is_the_rank() -> bool:
     return not is_launching and multiprocessing.parent_process() is None
 
 
-def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
+def _alone(c10d: ModuleType, world: World, joins: Callable[[int, int], None]) -> None:
     global _store
     store = _store = alone_store()
 
@@ -88,10 +95,6 @@ def _alone(c10d: ModuleType, world: World, note: Callable[[str], None]) -> None:
     def joined(size: int, rank: int) -> None:
         global _joined_in
         _joined_in = os.getpid()
-        if (size, rank) != (world.size, world.rank):
-            note(
-                f"The program made itself rank {rank} of {size}, and the figures are of that, where rank {world.rank} "
-                f"of {world.size} was asked for."
-            )
+        joins(rank, size)
 
     torch_private.meet_nobody(c10d, rendezvous, store, joined)

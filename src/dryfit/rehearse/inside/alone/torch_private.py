@@ -23,8 +23,8 @@ def meet_nobody(
     """Have process groups made from `rendezvous` and `store`, without a connection to anybody.
 
     `c10d` is `torch.distributed.distributed_c10d`. Stores that a program makes for itself are `store` too. `joined`
-    hears of the size of the group of all ranks, and of this one's rank.
-    Communicators are not split from others: of a split, NCCL alone knows the sizes.
+    hears of the size of the group of all ranks, and of this one's rank. Communicators are not split from others: of a
+    split, NCCL alone knows the sizes.
     """
     import torch.distributed as dist
     import torch.distributed.rendezvous as rendezvous_module
@@ -42,8 +42,7 @@ def meet_nobody(
         c10d._get_split_source = lambda _: None  # type: ignore[attr-defined]
     if hasattr(c10d, "split_group"):  # since 2.5
         c10d.split_group = dist.split_group = _made_anew(c10d)  # type: ignore[attr-defined]
-    for module in (c10d, dist):
-        module.get_backend = _called_gloo(c10d.get_backend)  # type: ignore[attr-defined]
+    c10d.get_backend = dist.get_backend = _called_gloo(c10d.get_backend)  # type: ignore[attr-defined]
     c10d._tensor_to_object = _own_in_place_of(c10d._tensor_to_object)  # type: ignore[attr-defined]
     for name, kind in _OF_OBJECTS.items():
         function = kind(getattr(c10d, name))
