@@ -16,6 +16,7 @@ from dryfit.rehearse import (
     first_buckets,
     growth,
     guessed,
+    joined,
     longest,
     outside,
     real_ranks,
@@ -80,6 +81,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
     }
     verdict = verdicts[main.pid] if main else UNKNOWN
     peak = main.peak_step if main else None
+    made_itself = joined.notes(observed.processes, main.pid if main else None, observed.program)
     return Result(
         verdict=verdict,
         card=card.to_dict() if card_was_named else None,
@@ -100,6 +102,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         findings=findings,
         notes=[
             *observed.notes,
+            *made_itself,
             *_told(observed),
             *growth.notes(growth_bytes, total_range, card, keeper=keeper_of_growth(findings)),
             *longest.notes(main),
@@ -129,7 +132,7 @@ def assemble(observed: Observed, card: Card, *, card_was_named: bool) -> Result:
         phase_peaks=main.phase_peaks if main else {},
         communication=main.communication if main else {},
         world=real_ranks.world_of_ranks(main, ranks),
-        world_notes=_told(observed, only_on_world=True),
+        world_notes=[*made_itself, *_told(observed, only_on_world=True)],
         ranks=real_ranks.peaks_of_ranks(ranks, parts_of, verdicts),
         batches=longest.batches_of(main),
         measures=_measures(observed),

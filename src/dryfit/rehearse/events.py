@@ -6,6 +6,7 @@ was known last. Events, in the order they come:
     python      a Python process of the program has started         pid, parent, argv
     torch       it has imported torch, hooks are in place            versions
     rank        it has become one of several real ranks              rank, ranks
+    joined      it has made itself a rank of a world, and is alone   rank, ranks, asked: the two that were asked for
     step        all optimisers have stepped                          step, peaks by phase, seconds
     communication  what the step that is over has passed to others  step, passed: calls, payload and sent bytes by kind
     oom         the allocator gave up                                step, phase, requested_bytes, ... see `inside.oom`

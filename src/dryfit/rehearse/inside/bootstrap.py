@@ -101,7 +101,12 @@ class _Process:
         from dryfit.rehearse.inside import alone
 
         os.environ.update(world.variables())  # in place of what a launcher has said
-        alone.place(world, self._note_on_world)
+        asked = (world.rank, world.size)
+        alone.place(
+            world,
+            self._note_on_world,
+            lambda rank, ranks: self._writer.write("joined", rank=rank, ranks=ranks, asked=asked),
+        )
 
     def _begin(self) -> None:
         if not self._orders.folder:
