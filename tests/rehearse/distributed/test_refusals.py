@@ -172,8 +172,8 @@ def test_a_rank_that_fails_over_objects_and_tensors_of_others(rehearse: Rehearse
     assert done.result["ending"]["sentence"] == (
         "train.py failed before its first optimiser step: TypeError: 'NoneType' object is not subscriptable "
         "(train.py:9). Its own output above says more. It plays rank 3 of 4 alone: objects that are gathered, "
-        "broadcast or scattered are its own, and what it receives is a stand-in. If it failed because of that, rehearse "
-        "real processes: dryfit run torchrun --nproc-per-node 4 train.py --epochs 3"
+        "broadcast or scattered are its own, and what it receives is a stand-in. If it failed because of that, "
+        "rehearse real processes: dryfit run torchrun --nproc-per-node 4 train.py --epochs 3"
     )
     # Rank 0 has the objects itself, and its failure comes of something else.
     first = rehearse(
