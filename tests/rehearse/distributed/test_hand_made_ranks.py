@@ -55,3 +55,27 @@ def test_a_process_for_each_card_is_said_once(rehearse: Rehearse) -> None:
         "dryfit run --cards 2 train.py"
     ]
     assert "as rank" not in done.stdout.splitlines()[0]
+
+
+def test_a_spawned_rank_that_fails_is_told_how_to_have_real_ones(rehearse: Rehearse) -> None:
+    program = """
+        import torch, torch.distributed as dist, torch.multiprocessing
+
+        def train(rank):
+            dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29511", rank=rank, world_size=4)
+            torch.zeros(1 << 20, device=f"cuda:{rank}")
+            settings = [{"width": 4}] if rank == 0 else [None]
+            dist.broadcast_object_list(settings)
+            settings[0]["width"]
+
+        if __name__ == "__main__":
+            torch.multiprocessing.spawn(train, nprocs=4)
+    """
+    done = rehearse(program, options=("--world", "4", "--rank", "3"))
+    assert done.code == 2
+    assert done.result["ending"]["sentence"] == (
+        "train.py failed before its first optimiser step: TypeError: 'NoneType' object is not subscriptable "
+        "(train.py:9). Its own output above says more. It plays rank 3 of 4 alone: objects that are gathered, "
+        "broadcast or scattered are its own. If it failed because of that, rehearse real processes: dryfit run "
+        "--cards 4 train.py"
+    )

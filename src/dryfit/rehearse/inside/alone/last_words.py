@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import multiprocessing
 import re
 import shlex
 import sys
@@ -73,7 +74,9 @@ def after(error: BaseException, keys: Iterable[str], world: World, *, has_object
 
 
 def real_processes(ranks: int) -> str:
-    """The command that rehearses the program of this process as so many processes."""
+    """The command that rehearses the program of this process as so many processes; it may start them itself."""
+    if multiprocessing.parent_process() is not None:
+        return f"dryfit run --cards {ranks} {_program()}"
     return f"dryfit run torchrun --nproc-per-node {ranks} {_program()}"
 
 

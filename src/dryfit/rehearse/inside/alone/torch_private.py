@@ -353,8 +353,7 @@ def start_one_process(spawn: ModuleType, index: int) -> None:
 
     @functools.wraps(real)
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **kwargs: Any) -> Any:
-        if nprocs > 1:
-            fn = functools.partial(_with_index, fn, min(index, nprocs - 1))
+        fn = functools.partial(_with_index, fn, min(index, max(nprocs - 1, 0)))
         return real(fn, args, min(nprocs, 1), *more, **kwargs)
 
     for module in (spawn, sys.modules.get("torch.multiprocessing")):
@@ -363,4 +362,8 @@ def start_one_process(spawn: ModuleType, index: int) -> None:
 
 
 def _with_index(function: Callable[..., Any], index: int, _: int, *args: Any) -> Any:
-    return function(index, *args)
+    try:
+        return function(index, *args)
+    except Exception as error:
+        sys.last_value = error  # torch catches it, has its text sent to the parent, and leaves
+        raise
