@@ -62,6 +62,19 @@ def test_an_import_that_fails_calls_nothing(tmp_path: Path) -> None:
     assert run(code, tmp_path) == "as written []"
 
 
+def test_a_module_that_is_being_imported_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("")
+    (tmp_path / "outer.py").write_text("import inner\nvalue = 1\n")
+    (tmp_path / "failing.py").write_text("import inner\nraise ValueError\n")
+    for outer, seen in (("outer", "[1]"), ("failing", "[]")):
+        code = (
+            f"after_import('inner', lambda _: after_import({outer!r}, lambda m: seen.append(m.value)))\n"
+            f"try:\n    import {outer}\nexcept ValueError:\n    pass\n"
+            f"print(seen, type(sys.modules[{outer!r}].__spec__).__name__ if {outer!r} in sys.modules else 'gone')"
+        )
+        assert run("import sys\n" + code, tmp_path) == f"{seen} {'ModuleSpec' if outer == 'outer' else 'gone'}"
+
+
 def test_looking_for_a_module_is_not_importing_it(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text("")
     code = (

@@ -312,6 +312,7 @@ def process(loaders: dict[str, Any]) -> Process:
         steps=4,
         ooms=[],
         end={"loaders": loaders},
+        communication={},
         phases_of_steps=[
             (step, {"backward": [size * MIB, 0, 0], "evaluation": [7 * MIB + step * MIB, 0, 0]})
             for step, size in sizes.items()

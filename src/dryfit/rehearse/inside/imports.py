@@ -67,6 +67,32 @@ class _Loader(Loader):
             function(module)
 
 
+class _Unfinished(ModuleSpec):
+    """The spec of a module that is being imported right now: accelerate's, whose first lines import torch.
+
+    importlib says with `_initializing`, a private name (3.10 to 3.14), that it is done with the module.
+    """
+
+    functions: list[Callable[[ModuleType], None]]
+
+    @classmethod
+    def of(cls, spec: ModuleSpec) -> _Unfinished:
+        if not isinstance(spec, cls):
+            spec.__class__ = cls
+            assert isinstance(spec, cls)
+            spec.functions = []
+        return spec
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "_initializing" and not value:
+            self.__class__ = ModuleSpec  # type: ignore[assignment]
+            module = sys.modules.get(self.name)
+            if module is not None and module.__spec__ is self:  # the import has not failed
+                for function in self.__dict__.pop("functions"):
+                    function(module)
+
+
 _finder = _Finder()
 
 
@@ -79,7 +105,11 @@ def after_import(name: str, function: Callable[[ModuleType], None]) -> None:
     """
     module = sys.modules.get(name)
     if module is not None:
-        function(module)
+        spec = module.__spec__
+        if spec is not None and getattr(spec, "_initializing", False):
+            _Unfinished.of(spec).functions.append(function)
+        else:
+            function(module)
         return
     _stand_first()
     _finder.waiting.setdefault(name, []).append(function)
