@@ -125,4 +125,4 @@ def test_a_rule_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) -> 
     assert cli.main(["lint", "--explain", "loss-kept-with-graph"]) == 0
     assert capsys.readouterr().out.startswith("# DF101 loss-kept-with-graph\n")
     assert cli.main(["lint", "--explain", "all"]) == 0
-    assert capsys.readouterr().out.count("\n") == 36
+    assert capsys.readouterr().out.count("\n") == 39

@@ -83,7 +83,8 @@ static void reduce_half(const char *own, size_t stride, char *out, size_t n, int
 static bool all_zeros(const char *p, size_t n) { return !n || (!*p && !memcmp(p, p + 1, n - 1)); }
 void reduce(const char *own, size_t stride, void *out, size_t n, int type, int op, int ranks) {
   size_t bytes = n * type_bytes[type];
-  bool equal = !stride, keeps = op == MAXIMUM || op == MINIMUM || op == AVERAGE;
+  bool equal = !stride, sums = op != MAXIMUM && op != MINIMUM;
+  bool keeps = !sums || (op == AVERAGE && type >= FLOAT16);   // a sum of integers may have overflowed before
   if (equal && (keeps || all_zeros(own, bytes))) {   // zeros that nobody wrote take no memory, and should go on so
     if (out != own) copy_bytes(out, own, bytes);
     return;
