@@ -10,7 +10,7 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-from one_rank import join_world, wrapped
+from one_rank import join_world, train_recognizer, wrapped
 from torch import Tensor, nn
 
 STAGES = ((64, 3, False), (128, 4, False), (256, 6, True), (512, 3, True))
@@ -79,12 +79,7 @@ def main() -> None:
         labels = torch.randint(CLASSES, (arguments.clips,)).to("cuda")
         return model(clips, labels)
 
-    for _ in range(arguments.steps):
-        loss = forward()
-        optimizer.zero_grad(set_to_none=False)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 40, foreach=False)
-        optimizer.step()
+    train_recognizer(model, optimizer, forward, arguments.steps)
 
 
 if __name__ == "__main__":

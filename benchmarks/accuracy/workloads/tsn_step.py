@@ -9,7 +9,7 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-from one_rank import join_world, wrapped
+from one_rank import join_world, train_recognizer, wrapped
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
@@ -112,12 +112,7 @@ def main() -> None:
             labels = torch.randint(arguments.classes, (arguments.videos,)).to("cuda")
         return model(images, labels)
 
-    for _ in range(arguments.steps):
-        loss = forward()
-        optimizer.zero_grad(set_to_none=False)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 40, foreach=False)
-        optimizer.step()
+    train_recognizer(model, optimizer, forward, arguments.steps)
 
 
 if __name__ == "__main__":
