@@ -46,8 +46,8 @@ def predict(rows: Iterable[Row], *, rewrite: bool = False, jobs: int = 1) -> lis
     for program, its_rows in by_program:
         with warm_rehearsals([str(WORKLOADS / program)], steps="all", quiet=True, observe=False) as rehearse_one:
             _predict_all(list(its_rows), rehearse_one, kept, jobs)
-        if rehearse_one.why_cold:
-            print(f"{program} was rehearsed cold: {rehearse_one.why_cold}", file=sys.stderr)
+            if rehearse_one.why_cold:  # before the process is ended, which would be a reason too
+                print(f"{program} was rehearsed cold: {rehearse_one.why_cold}", file=sys.stderr)
     kept.write()
     return kept.failures
 
